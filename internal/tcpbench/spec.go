@@ -99,10 +99,6 @@ type Result struct {
 	// Kernel is how many bytes TCP carried while direct sockets were measured, in both directions,
 	// by the kernel's own count: each once, however often it was sent.
 	Kernel int64
-
-	// InterruptsPerGB is how many interrupts the nodes' NICs raised for 10^9 bytes of frames; 0:
-	// the path does not tell.
-	InterruptsPerGB float64
 }
 
 // BytesPerSecond returns the bandwidth.

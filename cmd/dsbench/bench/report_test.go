@@ -45,9 +45,6 @@ func fakeReport() *report.Data {
 				} else {
 					r.CPUPerGB = new(0.25 * float64(1+i))
 				}
-				if p.id == report.PartCPU && k.Name != "veth" {
-					r.InterruptsPerGB = new(median * 1e5)
-				}
 				if k.Name == "veth" && size == 64 {
 					r.Noisy, r.Spread = true, 0.6
 				}

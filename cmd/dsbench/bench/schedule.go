@@ -135,12 +135,11 @@ func valuesOf(samples []sample) (values []float64) {
 }
 
 func makeRow(o options, samples []sample, control []float64) result.Row {
-	var load, perGB, interrupts []float64
+	var load, perGB []float64
 	latency := stats.NewHistogram()
 	for _, s := range samples {
 		load = append(load, s.CPU)
 		perGB = append(perGB, s.CPUPerGB())
-		interrupts = append(interrupts, s.InterruptsPerGB)
 		if s.Latency != nil {
 			latency.Merge(s.Latency)
 		}
@@ -159,9 +158,6 @@ func makeRow(o options, samples []sample, control []float64) result.Row {
 	r.Take(valuesOf(samples), control)
 	if !o.measure.latency {
 		r.CPUPerGB = result.Rounded(stats.Summarize(perGB).Median)
-		if n := stats.Summarize(interrupts).Median; n > 0 {
-			r.InterruptsPerGB = result.Rounded(n)
-		}
 		return r
 	}
 	share := 1.0

@@ -2,14 +2,10 @@ package paths
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"path/filepath"
 
 	"exnet/internal/sched"
-	"exnet/internal/tcpbench"
 	"exnet/napi"
 	"exnet/node"
 )
@@ -22,50 +18,18 @@ type exnPath struct {
 
 func newExn(cfg NodeConfig) Path { return &exnPath{nodePath: newNodePath(cfg)} }
 
-// socket tells the interrupts.
-func (p *exnPath) socket() string { return filepath.Join(p.tmp, "carried") }
-
 func (p *exnPath) Setup(ctx context.Context) error {
-	if err := p.makeTmp(); err != nil {
-		return err
-	}
 	var up [2]nodeUp
-	if err := p.start(ctx, nil, nodeCommand, nodesJob{p.cfg, p.socket()}, &up); err != nil {
+	if err := p.start(ctx, nil, nodeCommand, p.cfg, &up); err != nil {
 		return err
 	}
 	return p.join(up)
 }
 
-// Measure implements Path. Interrupts are counted during the warm-up, too, beside the bytes.
-func (p *exnPath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.Result, err error) {
-	var before, after carried
-	err = p.whileUp(ctx, func(ctx context.Context) error {
-		if before, err = askCarried(p.socket()); err != nil {
-			return err
-		}
-		if r, err = p.Pair.Measure(ctx, spec); err != nil {
-			return err
-		}
-		after, err = askCarried(p.socket())
-		return err
-	})
-	if err == nil {
-		r.InterruptsPerGB = after.perGB(before)
-	}
-	return r, err
-}
-
-// nodesJob is two nodes in a process.
-type nodesJob struct {
-	Node    NodeConfig `json:"node"`
-	Carried string     `json:"carried"` // path of the socket that tells what they carried
-}
-
 // runNodes holds two nodes with an exn0 each until ctx is done. It is a process
 // of its own, so that its CPU time can be told, and so that what it does is
 // scheduled apart from the programs that use it. The result says nothing.
-func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, error) {
-	cfg := job.Node
+func runNodes(ctx context.Context, cfg NodeConfig, note func(any) error) (any, error) {
 	// As exn-tun does; where it is not allowed, the nodes are measured without. A
 	// node that polls all the time would starve the programs on its CPU.
 	if cfg.Mode != napi.ModeBusyPoll {
@@ -90,11 +54,6 @@ func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, err
 			MTU:       intf.MTU(),
 		}
 	}
-	stop, err := serveCarried(job.Carried, func() carried { return carriedBy(cluster.Nodes) })
-	if err != nil {
-		return nil, errors.Join(err, cluster.Close())
-	}
-	defer stop()
 	if err := note(up); err != nil {
 		return nil, errors.Join(err, cluster.Close())
 	}
@@ -107,65 +66,4 @@ func runNodes(ctx context.Context, job nodesJob, note func(any) error) (any, err
 	case <-ctx.Done():
 		return struct{}{}, cluster.Close()
 	}
-}
-
-// carried is what the nodes of a path have carried since they began, as they count it themselves.
-type carried struct {
-	Interrupts uint64 `json:"interrupts"` // that their NICs raised
-	Bytes      uint64 `json:"bytes"`      // of the frames that they received
-}
-
-func carriedBy(nodes []*node.Node) (c carried) {
-	for _, n := range nodes {
-		s := n.Interface.Stats()
-		c.Interrupts += s.NIC.VELO.Interrupts + s.NIC.RMA.Interrupts
-		c.Bytes += s.Port.RxBytes
-	}
-	return c
-}
-
-// perGB returns the interrupts for 10^9 bytes since before; 0 if nothing was carried.
-func (c carried) perGB(before carried) float64 {
-	if c.Bytes == before.Bytes {
-		return 0
-	}
-	return float64(c.Interrupts-before.Interrupts) * 1e9 / float64(c.Bytes-before.Bytes)
-}
-
-// serveCarried answers each connection to a Unix socket with what count returns, until stop is
-// called.
-func serveCarried(path string, count func() carried) (stop func(), err error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("counting interrupts: %w", err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = json.NewEncoder(c).Encode(count()) // who asked has gone, or sees the error
-			c.Close()
-		}
-	}()
-	return func() {
-		l.Close()
-		<-done
-	}, nil
-}
-
-// askCarried asks what serveCarried serves.
-func askCarried(path string) (c carried, err error) {
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		err = json.NewDecoder(conn).Decode(&c)
-		conn.Close()
-	}
-	if err != nil {
-		return c, fmt.Errorf("counting interrupts: %w", err)
-	}
-	return c, nil
 }

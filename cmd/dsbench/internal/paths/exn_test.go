@@ -3,7 +3,6 @@ package paths
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"exnet/cmd/dsbench/internal/benchtest"
 	"exnet/internal/netns/netnstest"
 	"exnet/internal/tcpbench"
-	"exnet/napi"
 	"exnet/node"
 )
 
@@ -111,8 +109,7 @@ func TestRootNodesInProcess(t *testing.T) {
 	benchtest.RequireExn(t)
 	ctx, end := context.WithCancel(t.Context())
 	var got [2]nodeUp
-	job := nodesJob{NodeConfig{MTU: 9000}, filepath.Join(t.TempDir(), "carried")}
-	_, err := runNodes(ctx, job, func(v any) error {
+	_, err := runNodes(ctx, NodeConfig{MTU: 9000}, func(v any) error {
 		got = v.([2]nodeUp)
 		end()
 		return nil
@@ -124,50 +121,7 @@ func TestRootNodesInProcess(t *testing.T) {
 		t.Errorf("nodes %+v", got)
 	}
 	refused := errors.New("nobody listens")
-	if _, err := runNodes(t.Context(), nodesJob{Carried: job.Carried}, func(any) error { return refused }); !errors.Is(err, refused) {
+	if _, err := runNodes(t.Context(), NodeConfig{}, func(any) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("error %v, want %v", err, refused)
-	}
-}
-
-// TestRootExnInterrupts: the interrupts that the NICs counted come with the figure.
-func TestRootExnInterrupts(t *testing.T) {
-	benchtest.RequireExn(t)
-	spec := tcpbench.Spec{
-		Kind: tcpbench.Stream, Size: 1000, Streams: 1, NoDelay: true,
-		Duration: 100 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere(),
-	}
-	p := newExn(NodeConfig{Mode: napi.ModeInterrupt}).(*exnPath)
-	if err := p.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	before, err := askCarried(p.socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Measure(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := askCarried(p.socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after.Interrupts == before.Interrupts || after.Bytes-before.Bytes < uint64(r.Bytes) {
-		t.Errorf("%+v before, %+v after %d bytes", before, after, r.Bytes)
-	}
-	// A frame has 64 KB at most.
-	if least := 1e9 / 65549.0; r.InterruptsPerGB < least {
-		t.Errorf("%g interrupts for a gigabyte, want %g at least", r.InterruptsPerGB, least)
-	}
-}
-
-func TestCarriedPerGB(t *testing.T) {
-	before := carried{Interrupts: 10, Bytes: 1000}
-	if got := (carried{Interrupts: 30, Bytes: 2001000}).perGB(before); got != 10000 {
-		t.Errorf("20 interrupts for 2 MB: %g a gigabyte, want 10000", got)
-	}
-	if got := before.perGB(before); got != 0 {
-		t.Errorf("nothing: %g", got)
 	}
 }

@@ -104,30 +104,20 @@ func (p *nodePath) join(nodes [2]nodeUp) (err error) {
 	return nil
 }
 
-// Measure implements Path.
+// Measure implements Path. It ends when a node ends.
 func (p *nodePath) Measure(ctx context.Context, spec tcpbench.Spec) (r tcpbench.Result, err error) {
-	err = p.whileUp(ctx, func(ctx context.Context) error {
-		r, err = p.Pair.Measure(ctx, spec)
-		return err
-	})
-	return r, err
-}
-
-// whileUp runs f, and ends it when a node ends.
-func (p *nodePath) whileUp(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer ctxend.Do(p.up, cancel)()
-	err := f(ctx)
-	if err == nil {
-		return nil
+	if r, err = p.Pair.Measure(ctx, spec); err == nil {
+		return r, nil
 	}
 	// The programs may notice before their nodes' process is quite gone.
 	select {
 	case <-p.up.Done():
-		return context.Cause(p.up)
+		return r, context.Cause(p.up)
 	case <-time.After(nodeGoneTime):
-		return err
+		return r, err
 	}
 }
 

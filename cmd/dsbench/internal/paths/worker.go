@@ -12,10 +12,10 @@ import (
 // The hidden commands with which dsbench starts itself, besides
 // tcpbench.WorkerCommand.
 const (
-	nodeCommand     = "node-worker"     // holds the nodes of path exn
-	daemonCommand   = "daemon-worker"   // holds one of the two nodes of path exn-shm, exn-stream or ds-fabric
-	relayCommand    = "relay-worker"    // joins the two TUN devices of path relay
-	brokerCommand   = "broker-worker"   // serves direct sockets of path ds
+	nodeCommand   = "node-worker"   // holds the nodes of path exn
+	daemonCommand = "daemon-worker" // holds one of the two nodes of path exn-shm, exn-stream or ds-fabric
+	relayCommand  = "relay-worker"  // joins the two TUN devices of path relay
+	brokerCommand = "broker-worker" // serves direct sockets of path ds
 )
 
 // WorkerOf returns what a hidden command does, nil if it is none.

@@ -165,7 +165,7 @@ var figures = []struct {
 		}, ""},
 	{"fig-5-29", "CPU time (figure 5.29)",
 		"What all processes of the path take, user and system: below is cheaper. In the thesis, too, each byte costs less in larger frames.",
-		[]drawing{overSize(PartCPU, "Every message a frame", "CPU s/GB"), {PartCPU, (*Data).interrupts}}, ""},
+		[]drawing{overSize(PartCPU, "Every message a frame", "CPU s/GB")}, ""},
 	{"fig-5-30", "Latency of larger messages (figure 5.30)", "Below is faster.",
 		[]drawing{overSize(PartOSULat, "8 bytes to 512 KiB", halfTrip)}, " latency"},
 	{"fig-5-31", "Bandwidth of all layers (figure 5.31)",
@@ -252,22 +252,6 @@ func (d *Data) describe(f *reportFigure, id string) {
 			f.How = append(f.How, how)
 		}
 	}
-}
-
-// interrupts draws what the NICs raised, on the paths that count it.
-func (d *Data) interrupts() chart {
-	var rows []result.Row
-	for _, r := range d.part(PartCPU) {
-		if n := r.InterruptsPerGB; n != nil && *n > 0 {
-			r.Median, r.Min, r.Max = *n, *n, *n
-			rows = append(rows, r)
-		}
-	}
-	if len(rows) == 0 {
-		return chart{}
-	}
-	of := Data{Parts: []Part{{ID: PartCPU, Rows: rows}}}
-	return of.lines(PartCPU, "Interrupts that the NICs raised", "million/GB of frames", scaled(1e-6))
 }
 
 // speedup is how many times as fast a program is under exn-run.

@@ -174,34 +174,3 @@ func TestPrintRulesAreLast(t *testing.T) {
 		t.Errorf("rules of the screen at %d, of print at %d with .wide at %d", screen, printed, wide)
 	}
 }
-
-// The interrupts of figure 5.29 are those that the NICs counted; paths that count none are left
-// out.
-func TestInterrupts(t *testing.T) {
-	counted := func(path string, size int, n float64) result.Row {
-		r := rowOf(path, size, 1, 1, 1)
-		r.InterruptsPerGB = &n
-		return r
-	}
-	d := dataOf(map[string][]result.Row{PartCPU: {
-		rowOf("veth", 64, 1, 1, 1),
-		counted("exn:interrupt", 64, 4e6), counted("exn:napi", 64, 1e6), counted("exn:adaptive", 64, 4e5),
-		counted("exn:interrupt", 4096, 5e5), counted("exn:napi", 4096, 6e5), counted("exn:adaptive", 4096, 25e4),
-	}})
-	find := func(d *Data) reportFigure {
-		for _, f := range d.drawn() {
-			if f.ID == "fig-5-29" {
-				return f
-			}
-		}
-		t.Fatal("no figure 5.29")
-		return reportFigure{}
-	}
-	f := find(d)
-	if len(f.Charts) != 2 || strings.Contains(string(f.Charts[1].SVG), "veth") {
-		t.Errorf("%d charts", len(f.Charts))
-	}
-	if f := find(dataOf(map[string][]result.Row{PartCPU: {rowOf("veth", 64, 1, 1, 1), rowOf("exn:napi", 64, 1, 1, 1)}})); len(f.Charts) != 1 {
-		t.Errorf("%d charts without a count", len(f.Charts))
-	}
-}

@@ -55,8 +55,6 @@ type Row struct {
 	// CPU time of all processes of the path for a request, microseconds; only of programs on a
 	// bridge.
 	CPUPerRequest *float64 `json:"cpu_us_per_request,omitempty"`
-	// Interrupts that the nodes' NICs raised per 10^9 bytes of frames, both ways; only of exn.
-	InterruptsPerGB *float64 `json:"interrupts_per_gb,omitempty"`
 
 	coredist.Distance // of the CPUs, before the measurement
 
