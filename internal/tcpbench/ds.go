@@ -37,7 +37,7 @@ func (j job) direct() (directsockets.Config, error) {
 	if err := client.Wait(ctx); err != nil {
 		return directsockets.Config{}, errors.Join(fmt.Errorf("broker of direct sockets: %w", err), client.Close())
 	}
-	return directsockets.Config{Off: j.Plain, Broker: client, Chunk: j.Chunk, Threshold: j.Threshold, Spin: j.Spin, Ring: j.Ring}, nil
+	return directsockets.Config{Off: j.Plain, Broker: client}, nil
 }
 
 // announced waits until the broker says that there is a direct listener.

@@ -34,7 +34,7 @@ type shared struct {
 }
 
 // sends says that this end sends a stream, and the other one receives it.
-func (j job) sends() bool { return j.Listens == j.Reverse }
+func (j job) sends() bool { return !j.Listens }
 
 // bindProcess binds the whole worker to the job's CPU, as taskset(1) does, if its
 // connections sleep in the Go runtime's poller: a goroutine that is locked to a

@@ -40,7 +40,7 @@ func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
 		Spec: spec, CPU: spec.CPUs.Server,
 		Listens: true, Address: netip.AddrPortFrom(p.server.Addr, 0),
 	}
-	if spec.oneWay() && !spec.Reverse {
+	if spec.oneWay() {
 		server.AlsoCPU = p.carriers
 	} else {
 		client.AlsoCPU = p.carriers
@@ -75,7 +75,7 @@ func (p *Pair) run(ctx context.Context, client, server job) (clientResult, serve
 
 // counter returns the result of the end that counts.
 func counter(spec Spec, client, server jobResult) jobResult {
-	if spec.oneWay() && !spec.Reverse {
+	if spec.oneWay() {
 		return server
 	}
 	return client

@@ -42,17 +42,14 @@ func measure(t *testing.T, p *Pair, spec Spec) {
 			if k == PingPong && streams > 1 {
 				continue
 			}
-			for _, reverse := range []bool{false, true} {
-				spec := spec.with(k, streams)
-				spec.Reverse = reverse
-				r, err := p.Measure(t.Context(), spec)
-				if err != nil || r.Bytes <= 0 || r.Elapsed < spec.Duration || r.Elapsed > 30*time.Second || r.CPU <= 0 {
-					t.Errorf("%s, %d at once, reverse %v: %+v, %v", k, streams, reverse, r, err)
-				}
-				if latency := err == nil && r.Latency != nil; latency == spec.oneWay() ||
-					latency && r.Latency.Quantile(0.5) < time.Microsecond {
-					t.Errorf("%s, %d at once: latency %v", k, streams, r.Latency)
-				}
+			spec := spec.with(k, streams)
+			r, err := p.Measure(t.Context(), spec)
+			if err != nil || r.Bytes <= 0 || r.Elapsed < spec.Duration || r.Elapsed > 30*time.Second || r.CPU <= 0 {
+				t.Errorf("%s, %d at once: %+v, %v", k, streams, r, err)
+			}
+			if latency := err == nil && r.Latency != nil; latency == spec.oneWay() ||
+				latency && r.Latency.Quantile(0.5) < time.Microsecond {
+				t.Errorf("%s, %d at once: latency %v", k, streams, r.Latency)
 			}
 		}
 	}

@@ -21,9 +21,8 @@ const (
 // Spec is what a measurement needs to know.
 type Spec struct {
 	Kind       Kind          `json:"kind"`
-	Size       int           `json:"size"`              // bytes of a message: one write; of request and response
-	Streams    int           `json:"streams"`           // connections at once; of a CRR: clients
-	Reverse    bool          `json:"reverse,omitempty"` // of Stream and Rate: the listening end sends
+	Size       int           `json:"size"`    // bytes of a message: one write; of request and response
+	Streams    int           `json:"streams"` // connections at once; of a CRR: clients
 	NoDelay    bool          `json:"no_delay,omitempty"`
 	Rest       time.Duration `json:"rest_ns,omitempty"` // of PingPong: before each message
 	Duration   time.Duration `json:"duration_ns"`       // measured time
@@ -32,19 +31,9 @@ type Spec struct {
 	Buffers    int           `json:"buffers,omitempty"` // bytes of all sockets' buffers; 0: the kernel's choice
 	Transport  Transport     `json:"transport,omitempty"`
 	SocketMap  uint32        `json:"socket_map,omitempty"` // of Sockmap: the ID of the BPF map, whose keys are of SocketKey
-	DirectSpec
-	CPUs Placement `json:"cpus"` // Anywhere(), unless it matters
-}
-
-// DirectSpec is what direct sockets need to know. The zero value of a field means
-// their default.
-type DirectSpec struct {
-	Broker    string        `json:"broker,omitempty"`    // socket; "": that of the namespace
-	Chunk     int           `json:"chunk,omitempty"`     // bytes that are copied to the ring at a time
-	Threshold int           `json:"threshold,omitempty"` // bytes up to which a send goes in VELO messages
-	Ring      int           `json:"ring,omitempty"`      // bytes of the ring
-	Spin      time.Duration `json:"spin_ns,omitempty"`   // before it sleeps; negative: not at all
-	Plain     bool          `json:"plain,omitempty"`     // TCP all the same, as a control
+	Broker     string        `json:"broker,omitempty"`     // socket of the broker of direct sockets; "": that of the namespace
+	Plain      bool          `json:"plain,omitempty"`      // TCP instead of direct sockets, for a test
+	CPUs       Placement     `json:"cpus"`                 // Anywhere(), unless it matters
 }
 
 // check reports what cannot be measured.

@@ -154,31 +154,6 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 	})
 }
 
-// TestWorkerListeningSenderLate: a listening end that sends and is put off once it has said
-// where it listens does not find that the receiver, which has begun, ends early.
-func TestWorkerListeningSenderLate(t *testing.T) {
-	server := testJob(Stream)
-	server.Reverse, server.Warmup = true, 40*time.Millisecond
-	client := server
-	client.Listens = false
-	received := make(chan error, 1)
-	_, err := server.do(func(v any) error {
-		client.Address = v.(netip.AddrPort)
-		go func() {
-			_, err := client.do(nil)
-			received <- err
-		}()
-		time.Sleep(server.Warmup) // the receiver begins
-		return nil
-	})
-	if err != nil {
-		t.Errorf("sender: %v", err)
-	}
-	if err := <-received; err != nil {
-		t.Errorf("receiver: %v", err)
-	}
-}
-
 func TestWorkerErrors(t *testing.T) {
 	good := testJob(PingPong)
 	good.Listens = false

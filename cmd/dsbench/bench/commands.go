@@ -47,9 +47,7 @@ is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(
 		"paths":      command.ListOf(names...),
 		"control":    command.OneOf(names...),
 		"congestion": command.Congestion,
-		"direction":  command.OneOf("out", "in"),
 		"cpus":       command.OneOf("any", "apart", "different", "same"),
-		"mode":       command.OneOf("napi", "interrupt", "busy"),
 	})
 	return root
 }

@@ -52,14 +52,13 @@ func (c comparison) significant() bool {
 type rowKey struct {
 	measure, path string
 	size, streams int
-	direction     string
 	noDelay       bool
 	rest          float64
 	control       string
 }
 
 func keyOf(r result.Row) rowKey {
-	return rowKey{r.Measure, r.Path, r.Size, r.Streams, r.Direction, r.NoDelay, r.Rest, r.Control}
+	return rowKey{r.Measure, r.Path, r.Size, r.Streams, r.NoDelay, r.Rest, r.Control}
 }
 
 // compareRows compares the figures that both have, in the order of a.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,10 +10,8 @@ import (
 	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/paths"
 	"exnet/internal/cli"
-	"exnet/internal/command"
 	"exnet/internal/tcpbench"
 	"exnet/mtu"
-	"exnet/napi"
 
 	"github.com/spf13/pflag"
 )
@@ -24,9 +21,6 @@ const (
 	maxRuns     = measure.MaxRuns
 	maxDuration = measure.MaxDuration
 	maxRest     = 10 * time.Second
-
-	// minEager is the least threshold: what fits one VELO message.
-	minEager = 120
 )
 
 // options is what the command line asks for.
@@ -45,9 +39,6 @@ type options struct {
 	anyTCP       bool // the user has not named the congestion control
 	cpus         tcpbench.Placement
 	node         paths.NodeConfig
-	buffers      int // bytes of a socket's
-	direct       tcpbench.DirectSpec
-	reverse      bool // the end that listens sends
 	noDelay      bool
 	rest         time.Duration // before each message
 	json         bool
@@ -59,9 +50,8 @@ type options struct {
 
 func (o options) spec(size int) tcpbench.Spec {
 	return tcpbench.Spec{
-		Kind: o.measure.kind, Size: size, Streams: o.streams, Reverse: o.reverse, NoDelay: o.noDelay, Rest: o.rest,
-		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, Buffers: o.buffers, CPUs: o.cpus,
-		DirectSpec: o.direct,
+		Kind: o.measure.kind, Size: size, Streams: o.streams, NoDelay: o.noDelay, Rest: o.rest,
+		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus,
 	}
 }
 
@@ -73,12 +63,12 @@ type measureFlags struct {
 	o  options
 	fs *pflag.FlagSet
 
-	names, size, cpus, direction string
+	names, size, cpus string
 }
 
 // newMeasureFlags defines the flags of a measure.
 func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
-	f := &measureFlags{o: options{measure: m, duration: time.Second, warmup: 300 * time.Millisecond, runs: 5, streams: 1}, fs: fs, size: m.size, cpus: m.cpus, direction: "out"}
+	f := &measureFlags{o: options{measure: m, duration: time.Second, warmup: 300 * time.Millisecond, runs: 5, streams: 1}, fs: fs, size: m.size, cpus: m.cpus}
 	o := &f.o
 	fs.StringVar(&f.names, "paths", "", "`LIST` paths to measure ("+defaultPaths(m)+")")
 	fs.StringVar(&o.control, "control", "", "`PATH` path that the others are compared with; added to the paths if it is not among them (veth; lo without veth and exn)")
@@ -89,9 +79,6 @@ func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 	if m.streams {
 		cli.Number(fs, &o.streams, "streams", 1, maxStreams, "`N` connections, or clients, at once (1)")
 	}
-	if m.oneWay() {
-		fs.StringVar(&f.direction, "direction", "out", "`WHERE` out: the end that connects sends; in: the other one (out)")
-	}
 	if m.kind == tcpbench.PingPong {
 		cli.Duration(fs, &o.rest, "rest", 0, maxRest, "`TIME` rest before each message, so that all that waits for it sleeps (0s)")
 	}
@@ -100,14 +87,8 @@ func newMeasureFlags(m pathMeasure, fs *pflag.FlagSet) *measureFlags {
 	}
 	fs.StringVar(&o.congestion, "congestion", "cubic", "`NAME` TCP congestion control on every path (cubic)")
 	fs.StringVar(&f.cpus, "cpus", f.cpus, "`WHERE` CPUs of the end that connects and the one that listens: any (the scheduler's choice), apart or different (two), same (one), or two numbers as in 0,1 ("+m.cpus+")")
-	sizeFlag(fs, &o.buffers, "buffers", "`SIZE` socket buffers of the kernel's TCP (the kernel's choice)")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line instead of a table")
 	cli.Group(fs, "exn0", f.defineExn0)
-	cli.Group(fs, "Direct sockets", func(fs *pflag.FlagSet) {
-		sizeFlag(fs, &o.direct.Chunk, "chunk", "`SIZE` bytes that are copied to the ring at a time (64k)")
-		sizeFlag(fs, &o.direct.Ring, "ring", "`SIZE` bytes of a ring (2m)")
-		cli.Duration(fs, &o.direct.Spin, "spin", -1, time.Second, "`TIME` how long it looks before it sleeps; -1ns: not at all (50us)")
-	})
 	return f
 }
 
@@ -118,14 +99,7 @@ func (f *measureFlags) defineExn0(fs *pflag.FlagSet) {
 		n.MTU = mtu.Network(v)
 		return err
 	})
-	cli.Size(fs, &n.EagerThreshold, "eager-threshold", minEager, int(mtu.Default), "`BYTES` longest frame that goes over VELO (480)")
-	command.ReceiveFlags(fs, &n.Mode, &n.Coalesce)
 	fs.BoolVar(&n.NoFastPath, "no-fast-path", false, "every packet through netstack")
-}
-
-// sizeFlag defines a flag that takes the bytes of a message, a buffer or a ring.
-func sizeFlag(fs *pflag.FlagSet, to *int, name, usage string) {
-	cli.Size(fs, to, name, 1, paths.MaxSize, usage)
 }
 
 // options returns what the flags ask for, or says what is wrong with them.
@@ -145,15 +119,8 @@ func (f *measureFlags) options() (options, error) {
 		{"--size", o.setSizes(f.size)},
 		{"--congestion", o.checkCongestion()},
 		{"--cpus", o.setCPUs(f.cpus)},
-		{"--direction", o.setDirection(f.direction)},
-		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.node.Coalesce.Validate()},
-		{"--eager-threshold", o.checkEager()},
-		{"--chunk, --ring, --spin", o.needs(o.direct != tcpbench.DirectSpec{}, isDirect, "only direct sockets have them: add ds")},
-		{"--mtu", o.needs(o.node.MTU != 0, hasExn0, onlyExn0)},
-		{"--eager-threshold", o.needs(o.node.EagerThreshold != 0, hasExn0, onlyExn0)},
-		{"--mode", o.needs(o.node.Mode != napi.ModeNAPI, hasExn0, onlyExn0)},
-		{"--coalesce-usecs, --coalesce-frames, --adaptive", o.needs(o.node.Coalesce != napi.Coalesce{}, hasExn0, onlyExn0)},
-		{"--no-fast-path", o.needs(o.node.NoFastPath, hasExn0, onlyExn0)},
+		{"--mtu", o.needsExn0(o.node.MTU != 0)},
+		{"--no-fast-path", o.needsExn0(o.node.NoFastPath)},
 	} {
 		if check.err != nil {
 			return o, fmt.Errorf("%s: %w", check.flag, check.err)
@@ -253,34 +220,11 @@ func (o *options) setCPUs(text string) error {
 	return err
 }
 
-const onlyExn0 = "only exn0 has it: add exn or exn-shm"
-
-func hasExn0(k paths.Kind) bool  { return k.Exn0 }
-func isDirect(k paths.Kind) bool { return strings.HasPrefix(k.Name, "ds") }
-
-// needs refuses a setting that is set without a path that has it.
-func (o *options) needs(set bool, has func(paths.Kind) bool, why string) error {
-	if set && !slices.ContainsFunc(o.paths, has) {
-		return errors.New(why + " to --paths")
+// needsExn0 refuses a setting of exn0 that is set without a path that has it.
+func (o *options) needsExn0(set bool) error {
+	if set && !slices.ContainsFunc(o.paths, func(k paths.Kind) bool { return k.Exn0 }) {
+		return errors.New("only exn0 has it: add exn or exn-shm to --paths")
 	}
-	return nil
-}
-
-// checkEager refuses a threshold that no frame has.
-func (o *options) checkEager() error {
-	n, most := o.node.EagerThreshold, int(cmp.Or(o.node.MTU, mtu.Default))
-	if n != 0 && (n < minEager || n > most) {
-		return fmt.Errorf("%d is not between %d and %d", n, minEager, most)
-	}
-	return nil
-}
-
-// setDirection reads "out" or "in".
-func (o *options) setDirection(text string) error {
-	if text != "out" && text != "in" {
-		return fmt.Errorf("%q: write out (the end that connects sends) or in (the end that listens does)", text)
-	}
-	o.reverse = text == "in"
 	return nil
 }
 

@@ -45,7 +45,7 @@ dsbench stream --paths exn --no-fast-path --mtu 9000
     every packet through netstack, at a smaller MTU; veth is added
 dsbench stream --paths veth,exn:interrupt,exn:napi,exn:busy
     the receive modes side by side
-dsbench stream --paths lo,ds --cpus same --chunk 32k
+dsbench stream --paths lo,ds --cpus same
     direct sockets with both ends on one CPU`,
 		title: "TCP stream over",
 		explain: "Gbit/s is what the receiving program got, the median of the runs; " +
@@ -92,8 +92,8 @@ dsbench crr --paths veth,exn --streams 4
 (TCP_NODELAY), in millions a second.`,
 		examples: `dsbench rate
     all paths, 64-byte messages
-dsbench rate --paths lo,veth,exn --size 1,64,512,4k --direction in
-    message rate over message size; the end that listens sends`,
+dsbench rate --paths lo,veth,exn --size 1,64,512,4k
+    message rate over message size`,
 		title: "Messages one way over",
 		explain: "Mmsg/s is how many million messages the receiving program got in a second, the median of the runs; " +
 			"CPU s/GB is the CPU time of all processes of the path for a gigabyte",
@@ -107,9 +107,7 @@ in seconds for a gigabyte.`,
 		examples: `dsbench cpu
     all paths, 128 KiB messages
 dsbench cpu --paths veth,exn:interrupt,exn:napi,exn:adaptive --size 64,1k,8k,64k --no-delay
-    the receive modes over message size; every message is a frame
-dsbench cpu --paths exn-shm --mode napi --coalesce-frames 16 --coalesce-usecs 50
-    interrupts held back until 16 frames came, or 50 microseconds went by`,
+    the receive modes over message size; every message is a frame`,
 		title: "CPU time of a TCP stream over",
 		explain: "s/GB is the CPU time of all processes of the path for a gigabyte, user and system, the median of the runs; " +
 			"CPUs is how many were busy",

@@ -73,11 +73,11 @@ func TestHelpNamesEverything(t *testing.T) {
 			t.Errorf("dsbench -h does not explain %s", k.Name)
 		}
 	}
-	const common = "paths control size duration warmup runs congestion cpus buffers mtu eager-threshold mode coalesce-usecs coalesce-frames adaptive no-fast-path chunk ring spin json"
+	const common = "paths control size duration warmup runs congestion cpus mtu no-fast-path json"
 	for name, flags := range map[string]string{
-		"stream":   common + " streams direction no-delay",
-		"cpu":      common + " streams direction no-delay",
-		"rate":     common + " streams direction",
+		"stream":   common + " streams no-delay",
+		"cpu":      common + " streams no-delay",
+		"rate":     common + " streams",
 		"crr":      common + " streams",
 		"pingpong": common + " rest",
 	} {
@@ -142,7 +142,7 @@ func checkRows(t *testing.T, rows []result.Row, paths ...string) {
 
 func TestRunLo(t *testing.T) {
 	flags := " --paths lo --congestion " + benchtest.Congestion(t) + short
-	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags, "crr --streams 2" + flags, "rate --direction in" + flags, "cpu --no-delay" + flags} {
+	for _, words := range []string{"stream" + flags, "stream --streams 2 --size 1000" + flags, "pingpong" + flags, "crr --streams 2" + flags, "rate" + flags, "cpu --no-delay" + flags} {
 		netnstest.CheckFDs(t)
 		status, stdout, stderr := runProgram(t.Context(), words)
 		if status != 0 || stderr != "" {

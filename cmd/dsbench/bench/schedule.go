@@ -119,9 +119,6 @@ func makeRows(o options, m result.Machine, d coredist.Distance, opened []paths.P
 		info := p.Info()
 		r.Path, r.Size, r.Machine, r.Distance = o.paths[i].Name, size, m, d
 		r.MTU, r.NoFastPath, r.RxMode, r.Coalesce = info.MTU, info.NoFastPath, info.RxMode, info.Coalesce
-		if info.RxMode != "" {
-			r.Eager = o.node.EagerThreshold
-		}
 		rows = append(rows, r)
 	}
 	return rows
@@ -149,11 +146,7 @@ func makeRow(o options, samples []sample, control []float64) result.Row {
 		CPULoad:    result.Round(stats.Summarize(load).Median),
 		Congestion: o.congestion,
 		Duration:   o.duration.Seconds(), Warmup: o.warmup.Seconds(),
-		Placement: o.cpus.String(), NoDelay: o.noDelay, Buffers: o.buffers,
-	}
-	r.Chunk, r.Ring, r.Spin = o.direct.Chunk, o.direct.Ring, float64(o.direct.Spin.Nanoseconds())/1e3
-	if o.reverse {
-		r.Direction = "in"
+		Placement: o.cpus.String(), NoDelay: o.noDelay,
 	}
 	r.Take(valuesOf(samples), control)
 	if !o.measure.latency {

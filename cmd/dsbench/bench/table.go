@@ -29,9 +29,6 @@ func (s *printer) head(b *strings.Builder, d coredist.Distance) {
 	s.begun = true
 	o := s.o
 	what := o.measure.title + " " + display.Count(o.streams, "connection")
-	if o.reverse {
-		what += ", the server sends"
-	}
 	if o.noDelay {
 		what += ", TCP_NODELAY"
 	}

@@ -63,17 +63,11 @@ type Row struct {
 	Duration   float64 `json:"duration_s"`
 	Warmup     float64 `json:"warmup_s"`
 	NoFastPath bool    `json:"no_fast_path,omitempty"`
-	Buffers    int     `json:"buffers,omitempty"`   // bytes of the sockets'; left out: the kernel's choice
-	Direction  string  `json:"direction,omitempty"` // "in": the end that listens sends
 	NoDelay    bool    `json:"no_delay,omitempty"`
-	Rest       float64 `json:"rest_s,omitempty"`   // before each message
-	Chunk      int     `json:"ds_chunk,omitempty"` // of direct sockets, if not the default; so are the next two
-	Ring       int     `json:"ds_ring,omitempty"`
-	Spin       float64 `json:"ds_spin_us,omitempty"`
+	Rest       float64 `json:"rest_s,omitempty"` // before each message
 	RxMode     string  `json:"rx_mode,omitempty"`
 	Coalesce   string  `json:"coalesce,omitempty"`
-	Eager      int     `json:"eager_threshold,omitempty"` // if not the default
-	Placement  string  `json:"placement"`                 // CPUs of client and server, or "any"
+	Placement  string  `json:"placement"` // CPUs of client and server, or "any"
 	Machine
 
 	// Aim is what the figure, or its ratio to the control, is to be; only of memory.
