@@ -30,17 +30,11 @@ const (
 	verdictFew     = "too few runs" // to tell
 )
 
-// comparison is what became of a figure, and a line of --json.
+// comparison is what became of a figure.
 type comparison struct {
-	Measure string  `json:"measure"`
-	Path    string  `json:"path"`
-	Size    int     `json:"size"`
-	Streams int     `json:"streams"`
-	Unit    string  `json:"unit"`
-	A       float64 `json:"a"`
-	B       float64 `json:"b"`
-	Ratio   float64 `json:"ratio"` // B over A
-	Verdict string  `json:"verdict"`
+	result.Row         // of A
+	B, Ratio   float64 // B over A
+	Verdict    string
 }
 
 func (c comparison) significant() bool {
@@ -78,9 +72,9 @@ func compareRows(a, b []result.Row) (list []comparison, onlyA, onlyB int) {
 			onlyA++
 			continue
 		}
-		c := comparison{Measure: x.Measure, Path: x.Path, Size: x.Size, Streams: x.Streams, Unit: x.Unit, A: x.Median, B: y.Median}
+		c := comparison{Row: x, B: y.Median}
 		d := stats.Differ(x.Values, y.Values, changeBound)
-		c.Ratio = result.Round(d.Ratio)
+		c.Ratio = d.Ratio
 		k.path = k.control
 		c.Verdict = verdict(x, *y, d, find(a, k), find(b, k))
 		list = append(list, c)
@@ -159,37 +153,33 @@ dsbench compare a b`,
 		RunE: func(c *cobra.Command, args []string) error { return runCompare(args, o, c.OutOrStdout()) },
 	}
 	c.Flags().BoolVar(&o.all, "all", false, "show every figure, not only those that changed")
-	c.Flags().BoolVar(&o.json, "json", false, "one JSON object per line instead of a table")
 	c.Flags().BoolVar(&o.fail, "fail", false, "exit status 1 if a figure is worse beyond the noise")
 	return c
 }
 
 // compareOptions are the flags of dsbench compare.
 type compareOptions struct {
-	all, json, fail bool
+	all, fail bool
 }
 
 // errWorse says that a figure is worse, and that --fail was given.
 var errWorse = errors.New("worse beyond the noise")
 
 // runCompare does dsbench compare.
-func runCompare(files []string, o compareOptions, stdout io.Writer) (err error) {
+func runCompare(files []string, o compareOptions, stdout io.Writer) error {
 	var rows [2][]result.Row
 	for i := range rows {
-		if rows[i], err = report.ReadRows(files[i]); err != nil {
+		list, err := report.ReadRows(files[i])
+		if err != nil {
 			return err
 		}
+		rows[i] = list
 	}
 	list, onlyA, onlyB := compareRows(rows[0], rows[1])
 	if len(list) == 0 {
 		return errors.New("the two files have no figure in common: measure, path, size, connections and control must be equal")
 	}
-	if o.json {
-		err = result.WriteLines(stdout, list)
-	} else {
-		_, err = io.WriteString(stdout, compareText(list, o.all, onlyA, onlyB))
-	}
-	if err != nil {
+	if _, err := io.WriteString(stdout, compareText(list, o.all, onlyA, onlyB)); err != nil {
 		return fmt.Errorf("writing the results: %w", err)
 	}
 	worse := 0
@@ -220,7 +210,7 @@ func compareText(list []comparison, all bool, onlyA, onlyB int) string {
 			fmt.Fprintf(&b, "%-8s  %-*s  %8s  %7s  %9s  %9s  %7s  %s\n", "measure", width, "path", "bytes", "streams", "A", "B", "B/A", "")
 		}
 		fmt.Fprintf(&b, "%-8s  %-*s  %8d  %7d  %9s  %9s  %7s  %s\n",
-			c.Measure, width, c.Path, c.Size, c.Streams, display.Figure(c.A), display.Figure(c.B), display.Figure(c.Ratio), c.Verdict)
+			c.Measure, width, c.Path, c.Size, c.Streams, display.Figure(c.Median), display.Figure(c.B), display.Figure(c.Ratio), c.Verdict)
 	}
 	if shown > 0 {
 		b.WriteByte('\n')

@@ -17,8 +17,8 @@ func TestRunDS(t *testing.T) {
 	flags := " --paths lo,ds --duration 50ms --warmup 100ms --runs 2 --json --congestion " + benchtest.Congestion(t)
 	zero := strings.Replace(flags, "lo,ds", "lo,ds-zcopy", 1)
 	for _, words := range []string{
-		"stream" + flags, "pingpong" + flags, "rate --direction in" + flags, "crr --streams 2" + flags, "cpu" + flags,
-		"stream --size 64k" + zero, "pingpong --size 4k" + zero, "rate --size 1k --direction in" + zero,
+		"stream" + flags, "pingpong" + flags, "rate" + flags, "crr --streams 2" + flags, "cpu" + flags,
+		"stream --size 64k" + zero, "pingpong --size 4k" + zero, "rate --size 1k" + zero,
 	} {
 		status, stdout, stderr := runProgram(t.Context(), words)
 		if status != 0 || stderr != "" {

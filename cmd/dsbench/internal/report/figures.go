@@ -108,32 +108,6 @@ func (d *Data) bars(part, title, unit string, log bool, v value) chart {
 	return chart{title, template.HTML(b.SVG())}
 }
 
-// percentiles draws the spread of latency at a size.
-func (d *Data) percentiles(part string, size int, title string) chart {
-	names := []string{"p50", "p90", "p99", "p99.9", "max"}
-	l := svgplot.Lines{
-		Title: title,
-		X: svgplot.Axis{
-			Label: "share of all round trips that took no longer", Ticks: []float64{1, 2, 3, 4, 5},
-			Format: func(v float64) string { return names[min(max(int(v), 1), 5)-1] }, Tight: true,
-		},
-		Y: svgplot.Axis{Label: "half round trip (" + micros + ")", Log: true},
-	}
-	for _, r := range d.part(part) {
-		if r.Size != size {
-			continue
-		}
-		s := svgplot.Series{Name: r.Path, Colour: pathColours[r.Path]}
-		for i, q := range []*float64{r.P50, r.P90, r.P99, r.P999, r.P100} {
-			if q != nil {
-				s.Points = append(s.Points, svgplot.Point{X: float64(i + 1), Y: *q})
-			}
-		}
-		l.Series = append(l.Series, s)
-	}
-	return chart{title, template.HTML(l.SVG())}
-}
-
 // figures are those of the page, in its order.
 var figures = []struct {
 	id, title string
@@ -158,7 +132,6 @@ var figures = []struct {
 		"Below is faster. The thesis's EXN took 5.7 to 8.6 µs and its AF_EXTL 0.85 to 1.3, between two machines.",
 		[]drawing{
 			overSize(PartLatency, "1 to 2048 bytes", halfTrip, svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
-			{PartLatency, func(d *Data) chart { return d.percentiles(PartLatency, 64, "64 bytes: how it is spread") }},
 			{PartIdle, func(d *Data) chart {
 				return d.bars(PartIdle, "64 bytes after a rest; half of the round trips lie between the marks", halfTrip, false, quartiles)
 			}},

@@ -29,12 +29,6 @@ func breakable(name string) template.HTML {
 	return template.HTML(strings.ReplaceAll(html.EscapeString(name), ":", ":<wbr>")) // escaped
 }
 
-// card is a number that a reader takes away.
-type card struct {
-	Value, Unit, Text string
-	Noisy             bool
-}
-
 // reportView is what the template shows.
 type reportView struct {
 	*Data
@@ -42,7 +36,6 @@ type reportView struct {
 	When    string
 	About   []string // of machine and method
 	Warn    []string
-	Cards   []card
 	Columns []string
 	Summary []summaryRow
 	Figures []reportFigure
@@ -64,7 +57,7 @@ func Render(d *Data) ([]byte, error) {
 	v := reportView{
 		Data: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
 		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.drawn(), JSON: template.JS(text),
-		Warn: d.warnings(), Cards: d.cards(), Paths: d.paths(),
+		Warn: d.warnings(), Paths: d.paths(),
 	}
 	v.Columns, v.Summary = d.summary()
 	m := d.Machine
@@ -117,24 +110,6 @@ func (d *Data) warnings() (list []string) {
 	return list
 }
 
-// cards are the figures at the top.
-func (d *Data) cards() (list []card) {
-	add := func(part, path string, size int, unit, text string) {
-		r := d.row(part, path, size)
-		if r == nil || d.times(part, r).N == 0 {
-			return
-		}
-		c := d.control(part, r)
-		list = append(list, card{display.Number(r.Median), unit, text + ": " + d.comparison(part, r, c), r.Noisy || c.Noisy})
-	}
-	add(PartStream1, "ds", 64<<10, gbits, "stream over direct sockets")
-	add(PartLatency, "ds", 64, micros, "half a round trip of 64 bytes over direct sockets")
-	add(PartRate, "ds", 64, "million/s", "messages of 64 bytes over direct sockets")
-	add(PartStream1, "exn:napi", 64<<10, gbits, "TCP stream over exn0")
-	add(PartLatency, "exn:napi", 64, micros, "half a round trip over exn0")
-	return list
-}
-
 // paths lists those that the page speaks of, to explain them.
 func (d *Data) paths() (list []paths.Kind) {
 	seen := map[string]bool{}
@@ -153,15 +128,6 @@ func (d *Data) paths() (list []paths.Kind) {
 func microText(s string) string { return microseconds.ReplaceAllString(s, micros) }
 
 var microseconds = regexp.MustCompile(`\bus\b`)
-
-// comparison says how many times as fast as its control a row is: "0.60 times as fast as lo".
-func (d *Data) comparison(part string, r, control *result.Row) string {
-	text := d.times(part, r).Short() + " times as fast as " + control.Path
-	if len(r.Values) > 1 && len(control.Values) > 1 && r.Min <= control.Max && control.Min <= r.Max {
-		text += ", the runs overlap"
-	}
-	return text
-}
 
 // rowName is a row's name in a table: a program's rows have it with its path.
 func rowName(r result.Row) string {

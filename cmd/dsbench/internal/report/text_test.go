@@ -48,23 +48,6 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// A card says how many times as fast as its control a path is, and whether that is clear.
-func TestCards(t *testing.T) {
-	for _, tt := range []struct {
-		r    result.Row
-		want string
-	}{
-		{rowOf("ds", 64, 29, 30, 31), ": 3.0 times as fast as lo"},
-		{rowOf("ds", 64, 10, 11, 12), ": 1.1 times as fast as lo, the runs overlap"},
-		{rowOf("ds", 64, 11), ": 1.1 times as fast as lo"}, // one run says nothing of noise
-	} {
-		cards := dataOf(map[string][]result.Row{PartRate: {rowOf("lo", 64, 9, 10, 11), tt.r}}).cards()
-		if len(cards) != 1 || !strings.HasSuffix(cards[0].Text, tt.want) {
-			t.Errorf("%v: %+v, want %q", tt.r.Values, cards, tt.want)
-		}
-	}
-}
-
 // ratios lists what a page and README say of a report: the ratios of the summary and of the data
 // by part and path, README's rows by what they begin with.
 func ratios(t *testing.T, d *Data) (page map[string][]string, readme map[string][]string) {
