@@ -157,9 +157,6 @@ type sample struct {
 
 func (m pathMeasure) sample(r tcpbench.Result, size int) sample { return sample{m.value(r, size), r} }
 
-// oneWay says that a bandwidth is measured, and CPU time for a gigabyte.
-func (m pathMeasure) oneWay() bool { return !m.latency }
-
 // microseconds returns a quantile.
 func microseconds(h *stats.Histogram, quantile float64) float64 {
 	return float64(h.Quantile(quantile).Nanoseconds()) / 1e3

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"exnet/cmd/dsbench/internal/measure"
+	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/cbuild"
 	"exnet/internal/netns"
 	"exnet/memory"
@@ -146,22 +147,29 @@ func (l *lab) run(ctx context.Context, at place, argv ...string) (string, error)
 	return strings.TrimSpace(out), nil
 }
 
-// number runs a program that prints a number.
-func (l *lab) number(ctx context.Context, at place, argv ...string) (float64, error) {
+// figure runs a program, and finds the figure that it prints by a pattern (measure.Figure).
+func (l *lab) figure(ctx context.Context, at place, pattern string, argv ...string) (float64, error) {
 	out, err := l.run(ctx, at, argv...)
 	if err != nil {
 		return 0, err
 	}
-	return positive(out)
-}
-
-// positive reads a number that a program prints.
-func positive(text string) (float64, error) {
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || v <= 0 {
-		return 0, fmt.Errorf("a program has printed %q, not a number", text)
+	v, err := measure.Figure(pattern, out)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, result.LastLine(out))
 	}
 	return v, nil
+}
+
+// figures runs programs that print a figure each, at the borrower.
+func (l *lab) figures(ctx context.Context, pattern string, lines ...[]string) (values []float64, err error) {
+	for _, argv := range lines {
+		v, err := l.figure(ctx, borrower, pattern, argv...)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, nil
 }
 
 // serve starts a program that runs until the lab is closed.

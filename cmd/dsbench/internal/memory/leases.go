@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/memory"
 )
@@ -104,54 +104,28 @@ func fioPart() part {
 		needs:   []string{"fio", "nbdkit"},
 		figures: []figure{{"nbdkit memory", pageSize, depth, "1/s", 0, ""}, {"nbdkit exnet", pageSize, depth, "1/s", 0, ">= 0.8"}},
 		prepare: prepareFio,
-		take: func(ctx context.Context, l *lab) (values []float64, err error) {
-			for _, name := range devices {
-				args := []string{"--rw=randread", "--bs=4k", "--iodepth=" + strconv.Itoa(depth)}
-				if l.scale == 1 {
-					args = append(args, "--time_based", "--runtime=2000ms")
-				} else { // in a short time, a busy machine may read nothing
-					args = append(args, "--number_ios=1024")
-				}
-				v, err := l.fio(ctx, name, args...)
-				if err != nil {
-					return nil, err
-				}
-				values = append(values, v)
+		take: func(ctx context.Context, l *lab) ([]float64, error) {
+			args := []string{"--rw=randread", "--bs=4k", "--iodepth=" + strconv.Itoa(depth)}
+			if l.scale == 1 {
+				args = append(args, "--time_based", "--runtime=2000ms")
+			} else { // in a short time, a busy machine may read nothing
+				args = append(args, "--number_ios=1024")
 			}
-			return values, nil
+			return l.figures(ctx, operations, l.fio(devices[0], args...), l.fio(devices[1], args...))
 		},
 	}
 }
 
 var devices = []string{"memory", "exnet"}
 
-// fio runs fio on a device, and returns the reads a second, or writes.
-func (l *lab) fio(ctx context.Context, device string, args ...string) (float64, error) {
-	line := []string{"fio", "--name=x", "--ioengine=nbd", "--uri=nbd+unix:///?socket=" + filepath.Join(l.dir, device),
-		fmt.Sprintf("--size=%dM", l.scaled(256)), "--output-format=json"}
-	out, err := l.run(ctx, borrower, append(line, args...)...)
-	if err != nil {
-		return 0, err
-	}
-	return operations(out)
+// fio is the command line of fio on a device.
+func (l *lab) fio(device string, args ...string) []string {
+	return append([]string{"fio", "--name=x", "--ioengine=nbd", "--uri=nbd+unix:///?socket=" + filepath.Join(l.dir, device),
+		fmt.Sprintf("--size=%dM", l.scaled(256)), "--output-format=json"}, args...)
 }
 
-// operations finds the operations a second in fio's JSON, before which it may say something.
-func operations(out string) (float64, error) {
-	var said struct {
-		Jobs []struct {
-			Error       int
-			Read, Write struct{ IOPS float64 }
-		}
-	}
-	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "{")):]), &said); err != nil {
-		return 0, fmt.Errorf("fio: %w", err)
-	}
-	if len(said.Jobs) != 1 || said.Jobs[0].Error != 0 {
-		return 0, fmt.Errorf("fio has printed %q", out)
-	}
-	return said.Jobs[0].Read.IOPS + said.Jobs[0].Write.IOPS, nil
-}
+// operations is how many reads, or else writes, a second fio's JSON has of a job that did not fail.
+const operations = `(?s)"error"\s*:\s*0\b.*?"iops"\s*:\s*([1-9][0-9.e+]*)`
 
 func prepareFio(ctx context.Context, l *lab) error {
 	if _, err := exec.Command("nbdkit", "--dump-plugin", l.plugin).Output(); err != nil {
@@ -172,7 +146,7 @@ func prepareFio(ctx context.Context, l *lab) error {
 		if err := l.appears(ctx, socket); err != nil {
 			return err
 		}
-		if _, err := l.fio(ctx, devices[i], "--rw=write", "--bs=1M"); err != nil {
+		if _, err := l.run(ctx, borrower, l.fio(devices[i], "--rw=write", "--bs=1M")...); err != nil {
 			return err
 		}
 	}
@@ -224,29 +198,8 @@ func hostsPart() part {
 // iperf3 returns MB/s that the borrower's end receives.
 func (l *lab) iperf3(ctx context.Context, d time.Duration) (float64, error) {
 	seconds := strconv.Itoa(max(1, int(d.Seconds())))
-	out, err := l.run(ctx, farBorrower, "iperf3", "-c", lenderAddr, "-R", "-J", "-t", seconds)
-	if err != nil {
-		return 0, err
-	}
-	return received(out)
-}
-
-// received finds the rate in iperf3's JSON, MB/s.
-func received(out string) (float64, error) {
-	var said struct {
-		End struct {
-			Sum struct {
-				Rate float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &said); err != nil {
-		return 0, fmt.Errorf("iperf3: %w", err)
-	}
-	if said.End.Sum.Rate <= 0 {
-		return 0, fmt.Errorf("iperf3 has printed %q", out)
-	}
-	return said.End.Sum.Rate / 8e6, nil
+	bits, err := l.figure(ctx, farBorrower, measure.Iperf3Rate, "iperf3", "-c", lenderAddr, "-R", "-J", "-t", seconds)
+	return bits / 8e6, err
 }
 
 // Addresses of the two hosts.

@@ -142,24 +142,26 @@ func TestRows(t *testing.T) {
 // What programs print becomes a figure, and what they cannot have printed an error.
 func TestPrinted(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		read func(string) (float64, error)
-		out  string
-		want float64 // 0: an error
+		pattern, out string
+		want         float64 // 0: an error
 	}{
-		{"requests", requests, "\"test\",\"rps\"\n\"eval local\",\"10184.5\",\"4.1\"", 10184.5},
-		{"requests", requests, "Could not connect", 0},
-		{"requests", requests, "\"a\",\"-1\",\"2\"", 0},
-		{"operations", operations, `fio: a note
+		{requests, "\"test\",\"rps\"\n\"eval local\",\"10184.5\",\"4.1\"", 10184.5},
+		{requests, "Could not connect", 0},
+		{requests, "\"a\",\"-1\",\"-2\"", 0},
+		{operations, `fio: a note
 {"jobs": [{"error": 0, "read": {"iops": 92000.5}, "write": {"iops": 0}}]}`, 92000.5},
-		{"operations", operations, `{"jobs": [{"error": 5, "read": {"iops": 92000.5}}]}`, 0},
-		{"operations", operations, `{"jobs": []}`, 0},
-		{"operations", operations, "fio: nbd", 0},
-		{"received", received, `{"end": {"sum_received": {"bits_per_second": 8e9}}}`, 1000},
-		{"received", received, `{"error": "unable to connect"}`, 0},
+		{operations, `{"jobs": [{"error": 0, "read": {"iops": 0.000000}, "write": {"iops": 250.5}}]}`, 250.5},
+		{operations, `{"jobs": [{"error": 5, "read": {"iops": 92000.5}}]}`, 0},
+		{operations, `{"jobs": []}`, 0},
+		{operations, "fio: nbd", 0},
+		{measure.Iperf3Rate, `{"end": {"sum_received": {"bits_per_second": 8e9}}}`, 8e9},
+		{measure.Iperf3Rate, `{"error": "unable to connect"}`, 0},
+		{printed, "43.2500", 43.25},
+		{printed, "0.0000", 0},
+		{printed, "43 errors", 0},
 	} {
-		if v, err := c.read(c.out); v != c.want || (err == nil) != (c.want > 0) {
-			t.Errorf("%s: %q: %g, %v, want %g", c.name, c.out, v, err, c.want)
+		if v, err := measure.Figure(c.pattern, c.out); v != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%q: %g, %v, want %g", c.out, v, err, c.want)
 		}
 	}
 }

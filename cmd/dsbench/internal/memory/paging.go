@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/cmd/dsbench/internal/result"
 )
 
 // paged is a command line under exn-mem, with the memory of a lease or the pager's own.
@@ -40,7 +38,7 @@ func faultPart() part {
 		take: func(ctx context.Context, l *lab) ([]float64, error) {
 			n := l.scaled(256)
 			local, remote := max(n*mebibyte/16, mebibyte), 2*n*mebibyte
-			return l.each(ctx,
+			return l.figures(ctx, printed,
 				[]string{l.pages, "minor", strconv.Itoa(n)},
 				l.paged(true, local, remote, l.pages, "random", strconv.Itoa(n)),
 				l.paged(false, local, remote, l.pages, "random", strconv.Itoa(n)))
@@ -48,17 +46,8 @@ func faultPart() part {
 	}
 }
 
-// each runs programs that print a number each.
-func (l *lab) each(ctx context.Context, lines ...[]string) (values []float64, err error) {
-	for _, argv := range lines {
-		v, err := l.number(ctx, borrower, argv...)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, v)
-	}
-	return values, nil
-}
+// printed is what pages.c prints.
+const printed = `^([0-9.]+)$`
 
 func rowPart() part {
 	return part{
@@ -75,7 +64,7 @@ func rowPart() part {
 			n := l.scaled(1024)
 			size := strconv.Itoa(n)
 			local, remote := n*mebibyte/2, n*mebibyte*5/4
-			return l.each(ctx,
+			return l.figures(ctx, printed,
 				[]string{l.pages, "file", size, filepath.Join(l.mounted, "nbd")},
 				[]string{l.pages, "row", size},
 				l.paged(true, local, remote, l.pages, "row", size),
@@ -159,32 +148,19 @@ func redisPart() part {
 		needs:   []string{"redis-server", "redis-cli", "redis-benchmark"},
 		figures: []figure{{"all here", 1024, clients, "1/s", 0, ""}, {"exn-mem lease", 1024, clients, "1/s", 0, ">= 0.5"}},
 		prepare: prepareRedis,
-		take: func(ctx context.Context, l *lab) (values []float64, err error) {
+		take: func(ctx context.Context, l *lab) ([]float64, error) {
+			var lines [][]string
 			for _, port := range l.redisPorts {
-				out, err := l.run(ctx, borrower, "redis-benchmark", "-p", port, "-n", strconv.Itoa(l.scaled(60_000)), "-r", "1000000",
-					"-c", strconv.Itoa(clients), "--csv", "eval", fmt.Sprintf(askFor, l.scaled(keys)), "0", "__rand_int__")
-				if err != nil {
-					return nil, err
-				}
-				v, err := requests(out)
-				if err != nil {
-					return nil, err
-				}
-				values = append(values, v)
+				lines = append(lines, []string{"redis-benchmark", "-p", port, "-n", strconv.Itoa(l.scaled(60_000)), "-r", "1000000",
+					"-c", strconv.Itoa(clients), "--csv", "eval", fmt.Sprintf(askFor, l.scaled(keys)), "0", "__rand_int__"})
 			}
-			return values, nil
+			return l.figures(ctx, requests, lines...)
 		},
 	}
 }
 
-// requests finds the rate in what redis-benchmark prints: the second value of the last line.
-func requests(out string) (float64, error) {
-	f := strings.Split(result.LastLine(out), `","`)
-	if len(f) < 2 {
-		return 0, fmt.Errorf("redis-benchmark has printed %q", out)
-	}
-	return positive(f[1])
-}
+// requests is the rate in what redis-benchmark prints: the second value of a line.
+const requests = `","([0-9.]+)"`
 
 // prepareRedis starts one as ever, and then one with half the memory that the first has.
 func prepareRedis(ctx context.Context, l *lab) error {

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"exnet/cmd/dsbench/internal/measure"
 	"exnet/cmd/dsbench/internal/result"
 	"exnet/internal/mark"
 )
@@ -26,8 +28,6 @@ type output struct {
 	refuse   string  // a run that prints this does not count; "": all do
 }
 
-var errNoFigure = errors.New("the client printed no figure")
-
 // parse takes the figures from what a client has printed.
 func (o output) parse(stdout string) (s sample, err error) {
 	if o.refuse != "" {
@@ -35,16 +35,10 @@ func (o output) parse(stdout string) (s sample, err error) {
 			return s, fmt.Errorf("the client met an error: %s", why)
 		}
 	}
-	m := regexp.MustCompile(o.value).FindStringSubmatch(stdout)
-	if m == nil {
-		return s, errNoFigure
+	if s.value, err = measure.Figure(o.value, stdout); err != nil {
+		return s, err
 	}
-	if s.value = number(m[1]); o.per != 0 {
-		s.value /= o.per
-	}
-	if s.value <= 0 {
-		return s, errNoFigure
-	}
+	s.value /= cmp.Or(o.per, 1)
 	s.p50, s.p99 = o.microseconds(o.p50, stdout), o.microseconds(o.p99, stdout)
 	return s, nil
 }
@@ -59,20 +53,11 @@ func (o output) microseconds(pattern, stdout string) float64 {
 	case m == nil:
 		return 0
 	case len(m) > 2:
-		return number(m[1]) * map[string]float64{"us": 1, "ms": 1e3, "s": 1e6}[m[2]]
+		return measure.Number(m[1]) * map[string]float64{"us": 1, "ms": 1e3, "s": 1e6}[m[2]]
 	case o.times > 0:
-		return number(m[1]) * o.times
+		return measure.Number(m[1]) * o.times
 	}
-	return number(m[1])
-}
-
-// number reads what a regular expression has found; 0: it is no number.
-func number(text string) float64 {
-	v, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
-	if err != nil {
-		return 0
-	}
-	return v
+	return measure.Number(m[1])
 }
 
 // text replaces the words in braces.
@@ -181,12 +166,12 @@ func pgbenchTimes(e *end) (p50, p99 float64, err error) {
 		}
 		for line := range strings.Lines(string(text)) { // client, transaction, microseconds, ...
 			if f := strings.Fields(line); len(f) > 2 {
-				times = append(times, number(f[2]))
+				times = append(times, measure.Number(f[2]))
 			}
 		}
 	}
 	if len(times) == 0 {
-		return 0, 0, errNoFigure
+		return 0, 0, errors.New("pgbench noted no transaction")
 	}
 	slices.Sort(times)
 	return times[len(times)/2], times[len(times)*99/100], nil

@@ -1,6 +1,10 @@
 package programs
 
-import "strings"
+import (
+	"strings"
+
+	"exnet/cmd/dsbench/internal/measure"
+)
 
 // Pair is a measure: a server, a client, and the figure that the client prints. A word in braces,
 // in a command line or a file, stands for a value of the end that uses it (end.text).
@@ -46,7 +50,7 @@ func (p Pair) like(name, about string, change func(*Pair)) Pair {
 
 // What clients print.
 var (
-	iperfSays = output{value: `(?s)"sum_received":.*?"bits_per_second":\s*([0-9.e+]+)`, per: 1e9, refuse: `"error":\s*"[^"]*`}
+	iperfSays = output{value: measure.Iperf3Rate, per: 1e9, refuse: `"error":\s*"[^"]*`}
 	sockSays  = output{value: `percentile 50\.000 = *([0-9.]+)`, p50: `percentile 50\.000 = *([0-9.]+)`, p99: `percentile 99\.000 = *([0-9.]+)`}
 	// The columns are the rate, and milliseconds: average, least, p50, p95, p99, most.
 	redisSays = output{value: `"GET","([0-9.]+)"`, p50: `"GET"(?:,"[^"]*"){3},"([0-9.]+)"`, p99: `"GET"(?:,"[^"]*"){5},"([0-9.]+)"`, times: 1000}
@@ -163,7 +167,7 @@ func all() []Pair {
 	echo := Pair{unit: "1/s", size: 64, needs: "goecho", exnGo: true, server: "goecho -listen {host}:{port}", said: echoSays}
 	for _, n := range []string{"1", "8", "64"} {
 		list = append(list, echo.like("goecho-"+n, "64 bytes to and fro by package net, connections: "+n, func(p *Pair) {
-			p.streams, p.bridged, p.client = int(number(n)), n == "8", "goecho -c "+n+" -t {seconds} {host}:{port}"
+			p.streams, p.bridged, p.client = int(measure.Number(n)), n == "8", "goecho -c "+n+" -t {seconds} {host}:{port}"
 		}))
 	}
 	return append(list,
