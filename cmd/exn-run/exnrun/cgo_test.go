@@ -82,6 +82,28 @@ func TestPreloadedPIE(t *testing.T) {
 	}
 }
 
+// A goroutine of a program with cgo yields as one without, wherever the linkers put Go's table of
+// lines.
+func TestCgoYields(t *testing.T) {
+	for _, p := range []struct {
+		name  string
+		flags []string
+		short bool
+	}{
+		{"linked by C", []string{"-ldflags=-s -w -linkmode=external"}, true},
+		{"linked by Go", nil, false},
+		{"PIE", []string{"-buildmode=pie"}, false},
+		{"race", []string{"-race"}, false},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			if !p.short {
+				longtest.Skip(t)
+			}
+			yields(t, buildCgo(t, "../../../directsockets/inject/testdata/goprogram/main.go", p.flags...))
+		})
+	}
+}
+
 // A program whose Go is built with direct sockets of its own keeps them: nobody takes its calls.
 func TestCgoOwn(t *testing.T) {
 	longtest.Skip(t) // not in the short form

@@ -91,7 +91,12 @@ func TestStaticThreads(t *testing.T) {
 
 // A goroutine that waits for an answer yields, and finds it, before it is parked.
 func TestStaticYields(t *testing.T) {
-	program := buildStatic(t, staticPrograms[0].command, staticPrograms[0].source)
+	yields(t, buildStatic(t, staticPrograms[0].command, staticPrograms[0].source))
+}
+
+// yields runs a program until a goroutine of it has found an answer while it yielded.
+func yields(t *testing.T, program string) {
+	t.Helper()
 	broker := filepath.Join(t.TempDir(), "ds.sock")
 	_, end := startBrokerAt(t, broker, time.Hour)
 	defer end()

@@ -147,14 +147,5 @@ struct go_outcome ds_free_of_go(long nr, const long a[6])
 	return (struct go_outcome){made(nr, a), false};
 }
 
-/* Is a goroutine that found nothing to read on fd to yield and read again, rather than to sleep? On
- * the thread's own stack. */
-int ds_free_yields(int fd) DS_HIDDEN;
-int ds_free_yields(int fd)
-{
-	CALL(k, fd);
-	return k.c && ds_yields(k.c->life.s);
-}
-
 struct go_stack *ds_free_first(void) DS_HIDDEN;
 struct go_stack *ds_free_first(void) { return slot_find() ? &slot_here()->go : NULL; }

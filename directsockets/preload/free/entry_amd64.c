@@ -47,7 +47,7 @@ DS_GO_FIRST;
 __asm__(
 	"	.text\n"
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase, ds_free_calls\n"
-	"	.hidden	ds_free_entered, ds_free_forked, ds_free_yields, ds_free_elsewhere, ds_where_swap, go_begin, go_end\n"
+	"	.hidden	ds_free_entered, ds_free_forked, ds_free_elsewhere, ds_where_swap, go_begin, go_end\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, @function\n"
@@ -180,44 +180,7 @@ __asm__(
 	"go_begin:\n"
 	DS_GO_ENTRY("ds_free_go", FIND, "ds_free_of_go", "ds_free_first")
 
-	/* runtime_pollWait(rax = *pollDesc, rbx = mode), which is at r11, of goroutine r14. */
-	"	.globl	ds_free_poll\n"
-	"	.p2align 6\n"
-	"	.type	ds_free_poll, @function\n"
-	"ds_free_poll:\n"
-	"	movq	%r11, %r15\n"
-	"	cmpl	$'r', %ebx\n"
-	"	jne	8f\n"
-	"	cmpq	$0, ds_free_calls(%rip)\n"
-	"	je	8f\n"
-	"	movl	8(%rax), %edi\n" /* pollDesc.fd */
-	"	cmpl	fd_tab_size(%rip), %edi\n"
-	"	jae	8f\n"
-	"	movq	fd_tab(%rip), %rcx\n"
-	"	cmpq	$0, (%rcx,%rdi,8)\n"
-	"	je	8f\n"
-	FIND
-	"	cmpl	$0, 8(%r11)\n"
-	"	jne	8f\n"
-	"	movq	%rsp, 16(%r11)\n"
-	"	movl	$1, 8(%r11)\n"
-	"	movq	%r11, %r13\n"
-	"	movq	%rsp, %r12\n"
-	"	movq	(%r11), %rsp\n"
-	"	pushq	%rax\n"
-	"	pushq	%rax\n"
-	"	call	ds_free_yields\n"
-	"	movl	%eax, %ecx\n"
-	"	popq	%rax\n"
-	"	movq	%r12, %rsp\n"
-	"	movl	$0, 8(%r13)\n"
-	"	testl	%ecx, %ecx\n"
-	"	jz	8f\n"
-	"	movq	$-1314, 16(%r14)\n" /* stackPreempt, to g.stackguard0: the next function yields */
-	"	xorl	%eax, %eax\n" /* pollNoError: read again */
-	"	ret\n"
-	"8:	jmp	*%r15\n"
-	"	.size	ds_free_poll, .-ds_free_poll\n"
+	DS_GO_POLL("ds_free_poll", "	cmpq	$0, ds_free_calls(%rip)\n	je	8f\n", FIND, "ds_go_yields")
 	"go_end:\n"
 
 	/* runtime.sigtrampgo(rax = signal, rbx = siginfo_t, rcx = ucontext_t), at r11. */

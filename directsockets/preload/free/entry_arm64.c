@@ -127,7 +127,7 @@ static int go_first_taken __attribute__((used));
 __asm__(
 	"	.text\n"
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, ds_free_calls\n"
-	"	.hidden	ds_free_entered, ds_free_returned, ds_free_of_go, ds_free_first, ds_free_yields\n"
+	"	.hidden	ds_free_entered, ds_free_returned, ds_free_of_go, ds_free_first, ds_go_yields\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
 	"	.type	ds_free_entry, %function\n"
@@ -281,7 +281,7 @@ __asm__(
 	"	str	x18, [x10, #48]\n"
 	"	mov	sp, x10\n"
 	"	mov	w0, w11\n"
-	"	bl	ds_free_yields\n"
+	"	bl	ds_go_yields\n"
 	"	mov	w11, w0\n"
 	"	ldp	x0, x1, [sp]\n"
 	"	ldp	x16, x30, [sp, #16]\n"

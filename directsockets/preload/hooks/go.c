@@ -75,6 +75,7 @@ __asm__(
 	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, ds_go_stack, go_begin, go_end\n"
 	"go_begin:\n"
 	DS_GO_ENTRY("ds_go_entry", FIND, "ds_go_made", "ds_go_first")
+	DS_GO_POLL("ds_go_poll", "", FIND, "ds_go_yields")
 	"go_end:\n");
 
 static uintptr_t called; /* where the kernel returns to in Syscall6 */

@@ -3,6 +3,8 @@
  *
  *   Syscall6 ── entry ─┬─ not ours: syscall ───────────────▶ its caller
  *                      └─ ours: the thread's own stack, C ─▶ its caller
+ *   pollDesc.wait ── poll ─┬─ no answer is likely soon ─▶ runtime_pollWait: it is parked
+ *                          └─ else: it yields ──────────▶ FD.Read, which reads again
  *
  * A goroutine's stack has no room for a hook. Go expects r14, rbp and rsp as they were and xmm15 to
  * be zero; r11, r12, r13 and r15 are free. */
@@ -17,6 +19,12 @@
 extern char ds_go_entry[] DS_HIDDEN;
 const unsigned char *go_function(const struct ds_text *text, const unsigned char *call) DS_HIDDEN;
 bool go_is_direct(const char *begin, const char *end) DS_HIDDEN;
+
+/* The call of the runtime by which a goroutine waits, if Go's table of lines is in data from begin
+ * to end, and what it calls (goline.c). NULL: it is not known. */
+extern char ds_go_poll[] DS_HIDDEN;
+const unsigned char *go_wait(const struct ds_text *text, const unsigned char *syscall6, const char *begin, const char *end,
+			     const unsigned char **calls) DS_HIDDEN;
 
 /* Before that function's calls arrive: it has this syscall instruction. */
 void go_arrives(const unsigned char *call) DS_HIDDEN;
@@ -162,6 +170,49 @@ struct go_outcome {
 	"	jnz	6b\n" \
 	"	movq	$-12, %rax\n" /* ENOMEM */ \
 	"	jmp	2b\n" \
+	"	.size	" name ", .-" name "\n"
+
+/* The entry by this name, in assembly, in place of runtime_pollWait(rax = *pollDesc, rbx = mode),
+ * which is at r11, of goroutine r14. unless: goes to 8 if the library has not begun. find: as above.
+ * yields: the C function (int)(int fd), on the thread's own stack. */
+#define DS_GO_POLL(name, unless, find, yields) \
+	"	.globl	" name "\n" \
+	"	.p2align 6\n" \
+	"	.hidden	" yields "\n" \
+	"	.type	" name ", @function\n" \
+	name ":\n" \
+	"	movq	%r11, %r15\n" \
+	"	cmpl	$'r', %ebx\n" \
+	"	jne	8f\n" \
+	unless \
+	"	movl	8(%rax), %edi\n" /* pollDesc.fd */ \
+	"	cmpl	fd_tab_size(%rip), %edi\n" \
+	"	jae	8f\n" \
+	"	movq	fd_tab(%rip), %rcx\n" \
+	"	cmpq	$0, (%rcx,%rdi,8)\n" \
+	"	je	8f\n" \
+	find \
+	"	cmpl	$0, 8(%r11)\n" \
+	"	jne	8f\n" \
+	"	movq	%rsp, 16(%r11)\n" \
+	"	movl	$1, 8(%r11)\n" \
+	"	movq	%r11, %r13\n" \
+	"	movq	%rsp, %r12\n" \
+	"	movq	(%r11), %rsp\n" \
+	"	pushq	%rax\n" \
+	"	pushq	%rax\n" \
+	"	call	" yields "\n" \
+	"	movl	%eax, %ecx\n" \
+	"	popq	%rax\n" \
+	"	movq	%r12, %rsp\n" \
+	"	movl	$0, 8(%r13)\n" \
+	DS_GO_ZERO \
+	"	testl	%ecx, %ecx\n" \
+	"	jz	8f\n" \
+	"	movq	$-1314, 16(%r14)\n" /* stackPreempt, to g.stackguard0: the next function yields */ \
+	"	xorl	%eax, %eax\n" /* pollNoError: read again */ \
+	"	ret\n" \
+	"8:	jmp	*%r15\n" \
 	"	.size	" name ", .-" name "\n"
 
 #endif

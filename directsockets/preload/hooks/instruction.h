@@ -36,7 +36,7 @@ struct instruction instruction_at(const unsigned char *p, const unsigned char *e
 unsigned instruction_move(const struct instruction *in, const unsigned char *p, unsigned char *b) DS_HIDDEN;
 
 /* Writes a jump from b to a place; false: that is too far. No lock. */
-enum { JUMP = 5 };
+enum { JUMP = 5, CALL_CODE = 0xe8 };
 bool instruction_jump(unsigned char *b, const unsigned char *to) DS_HIDDEN;
 
 #endif

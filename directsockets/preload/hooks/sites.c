@@ -47,6 +47,7 @@ struct site {
 	const unsigned char *call;	  /* the instruction; NULL: begin is Go's Syscall6, and nothing is moved */
 	const unsigned char *begin, *end; /* what the stub has instead, with what is moved */
 	const unsigned char *via;	  /* where a short jump leads, and a long one is; NULL: it is at begin */
+	const unsigned char *waits;	  /* begin is Go's call of this function, by which a goroutine waits; NULL: it is not */
 	bool ends;			  /* what is moved does not come back */
 };
 
@@ -378,12 +379,19 @@ static bool put_stub(const struct site *s, unsigned char *b)
 		0xeb, 8,			      /* jmp behind */
 		0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, /* back: lea 128(%rsp), %rsp */
 	};
+	static const unsigned char load[] = {0x49, 0xbb};	      /* mov what it calls, %r11 */
 	static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0}; /* jmp *entry(%rip) */
 	const char *entry = s->call ? ds_own_entry : ds_go_entry;
 	const unsigned char *after = s->call + CALL, *p;
 	struct instruction in;
 	unsigned n;
 
+	if (s->waits) {
+		memcpy(b, load, sizeof load);
+		memcpy(b + sizeof load, &s->waits, sizeof s->waits);
+		b += sizeof load + sizeof s->waits;
+		entry = ds_go_poll;
+	}
 	if (!s->call) {
 		memcpy(b, jump, sizeof jump);
 		memcpy(b + sizeof jump, &entry, sizeof entry);
@@ -445,6 +453,8 @@ static bool put_jump(const struct patch *change, const struct site *s, const uns
 	if (!patch_begin(&p, (char *)begin, (char *)end))
 		return false;
 	instruction_jump(at, stub);
+	if (s->waits)
+		*at = CALL_CODE;
 	if (s->via) {
 		begin[0] = 0xeb;
 		begin[1] = (unsigned char)(s->via - s->end);
@@ -543,6 +553,21 @@ static bool has_go_function(const struct ds_text *text)
 	return false;
 }
 
+/* Finds where goroutines wait, by the data of Go's object. Without it they sleep at once. */
+static void find_wait(struct sites *l, const struct segments *s, const unsigned char *syscall6)
+{
+	const unsigned char *at, *waits;
+
+	for (unsigned long i = 0; i < s->n && l->n < SITES; i++) {
+		const char *data = s->base + s->p[i].p_vaddr;
+
+		if (s->p[i].p_type != PT_LOAD || (s->p[i].p_flags & PF_X) || !(at = go_wait(&l->text, syscall6, data, data + s->p[i].p_filesz, &waits)))
+			continue;
+		l->at[l->n++] = (struct site){.begin = at, .end = at + JUMP, .waits = waits};
+		return;
+	}
+}
+
 /* Does it have direct sockets by Go's package? */
 static bool is_direct(const struct segments *s)
 {
@@ -605,6 +630,7 @@ static void find_all(struct sites *l, const struct segments *s)
 		} else if (s->needs && (go = go_function(&l->text, p)) && l->n < SITES && !is_direct(s)) {
 			l->at[l->n++] = (struct site){.begin = go, .end = go + JUMP};
 			go_arrives(p);
+			find_wait(l, s, go);
 			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
 		}
 	}

@@ -259,3 +259,20 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max, const struct 
 {
 	return wait_events(epfd, ev, max, timeout, mask);
 }
+
+/* Is a goroutine that found nothing to read on fd to yield and read again, rather than to sleep? On
+ * the thread's own stack. */
+int ds_go_yields(int fd) DS_HIDDEN;
+int ds_go_yields(int fd)
+{
+	int saved = errno;
+	bool yields;
+	DS_MARK(before);
+
+	{
+		CALL(k, fd);
+		yields = k.c && ds_yields(k.c->life.s);
+	}
+	errno = saved;
+	return yields;
+}
