@@ -173,8 +173,8 @@ struct go_outcome {
 	"	.size	" name ", .-" name "\n"
 
 /* The entry by this name, in assembly, in place of runtime_pollWait(rax = *pollDesc, rbx = mode),
- * which is at r11, of goroutine r14. unless: goes to 8 if the library has not begun. find: as above.
- * yields: the C function (int)(int fd), on the thread's own stack. */
+ * which is at r11, of goroutine r14. unless: goes to 8 if the library has not begun. find: as
+ * above. yields: the C function (int)(int fd), on the thread's own stack. */
 #define DS_GO_POLL(name, unless, find, yields) \
 	"	.globl	" name "\n" \
 	"	.p2align 6\n" \
