@@ -124,8 +124,14 @@ var (
 		"epoll-oneshot epoll-rdhup epoll-exclusive epoll-threads dup stdio dprintf sendfile splice shutdown-both shutdown-wakes " +
 		"timeouts cancel cancel-calls cancel-async threads-share duplex signal-send signal-recv close-range raw-syscalls ways-posix-aio")
 	past = strings.Fields("past-libc-bytes past-libc-waits past-libc-numbers past-plugin-bytes past-plugin-waits past-plugin-numbers " +
-		"past-own-ways past-own-sockets")
+		"past-opened-bytes past-opened-waits past-opened-numbers past-opened-again past-opened-apart past-own-ways past-own-sockets")
 )
+
+// plugins builds what the probes open, and returns the variables that name it.
+func plugins(t *testing.T) []string {
+	t.Helper()
+	return []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin"), "PROBE_OPENED=" + sharedObject(t, "opened", "-O2", `-DBYTES="0x100000"`)}
+}
 
 // What a program calls by functions of the C library's handle, in a plugin that binds past the
 // library, or by instructions of its own, comes to the same hooks: bytes keep their order, waits
@@ -136,7 +142,7 @@ func TestPastTheNames(t *testing.T) {
 		t.Skip("the C library is not patched on", runtime.GOARCH)
 	}
 	t.Parallel()
-	both := []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin")}
+	both := plugins(t)
 	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
 	for _, name := range past {
 		for _, form := range []string{"", "cold", "uncounted"} {
@@ -159,7 +165,7 @@ func TestOtherLibc(t *testing.T) {
 	needCompiler(t)
 	t.Parallel()
 	libraries := filepath.Join(*root, "usr/lib/x86_64-linux-gnu")
-	both := []string{"PROBE_PLUGIN=" + sharedObject(t, "plugin")}
+	both := plugins(t)
 	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
 	for _, name := range slices.Concat(hidden, past) {
 		t.Run(name, func(t *testing.T) {

@@ -4,8 +4,8 @@
 
 /* Probes that call past the names which the library takes over: by functions of the C library's
  * handle (dlsym: Python's ctypes, JNA, LuaJIT), by a plugin that binds names to the C library first
- * (RTLD_DEEPBIND: PHP's extensions). Calls of both kinds follow each other on a connection that is
- * direct. PROBE_PLUGIN names the plugin. */
+ * (RTLD_DEEPBIND: PHP's extensions), by a plugin's own instructions. Calls of both kinds follow
+ * each other on a connection that is direct. PROBE_PLUGIN and PROBE_OPENED name the plugins. */
 
 static void *handle;
 static const char *prefix; /* of the functions of handle */
@@ -19,16 +19,18 @@ static void libc_handle(void)
 		die("libc.so.6");
 }
 
-/* Opens a plugin that has its own wrapper of each function. */
-static void plugin(void)
+/* Opens a plugin, which a variable names, that has its own wrapper of each function. */
+static void open_plugin(const char *variable, int mode)
 {
-	const char *path = getenv("PROBE_PLUGIN");
+	const char *path = getenv(variable);
 
-	handle = path ? dlopen(path, RTLD_NOW | RTLD_DEEPBIND) : NULL;
+	handle = path ? dlopen(path, mode) : NULL;
 	prefix = "plugin_";
 	if (!handle)
-		die("PROBE_PLUGIN");
+		die(variable);
 }
+static void plugin(void) { open_plugin("PROBE_PLUGIN", RTLD_NOW | RTLD_DEEPBIND); }
+static void opened(void) { open_plugin("PROBE_OPENED", RTLD_LAZY); }
 
 static void *find(const char *name)
 {
@@ -221,12 +223,107 @@ static void numbers(void)
 	R(recv(s, back, 1, 0));
 }
 
-#define BOTH(name) \
+#define EACH(name) \
 	static void libc_##name(void) { libc_handle(); name(); } \
-	static void plugin_##name(void) { plugin(); name(); }
-BOTH(bytes)
-BOTH(waits)
-BOTH(numbers)
+	static void plugin_##name(void) { plugin(); name(); } \
+	static void opened_##name(void) { opened(); name(); }
+EACH(bytes)
+EACH(waits)
+EACH(numbers)
+
+/* ---- a plugin that comes and goes --------------------------------------------- */
+
+/* Sends all of sent by a call of the plugin's, between two by name, and back. */
+static void exchange(int c, int s, unsigned seed)
+{
+	fill(sent, sizeof sent, seed);
+	put(c, "before", 6);
+	all(by_read, c, sent, 0);
+	put(c, "behind", 6);
+	size_t n = get(s, back, 6) + get(s, back, sizeof back);
+	out("%u out: %zu %s", seed, n, memcmp(sent, back, sizeof sent) ? "wrong" : "right");
+	n = get(s, back, 6);
+	out("%zu %.6s", n, back);
+	put(s, sent, sizeof sent);
+	memset(back, 0, sizeof back);
+	all(by_read, c, back, 1);
+	out("%u in: %s", seed, memcmp(sent, back, sizeof sent) ? "wrong" : "right");
+}
+
+static int stop;
+
+/* Exchanges bytes until it is told to stop. */
+static void *busy(void *arg)
+{
+	char b[512], r[sizeof b];
+	int c, s;
+
+	(void)arg;
+	pair(&c, &s);
+	for (unsigned i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++) {
+		fill(b, sizeof b, i);
+		put(c, b, sizeof b);
+		if (get(s, r, sizeof r) != sizeof r || memcmp(b, r, sizeof b) != 0)
+			die("busy");
+	}
+	hang_up(c, s);
+	return NULL;
+}
+
+/* The mappings of this process. */
+static int mappings(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	int n = 0, c;
+
+	while (f && (c = getc(f)) != EOF)
+		n += c == '\n';
+	if (!f || fclose(f) != 0)
+		die("maps");
+	return n;
+}
+
+/* Each time the plugin lies where it lay before, or elsewhere. */
+static void again(void)
+{
+	static const int modes[] = {RTLD_NOW, RTLD_LAZY | RTLD_DEEPBIND, RTLD_NOW | RTLD_GLOBAL};
+	int c, s, before = 0;
+	pthread_t t;
+
+	pair(&c, &s);
+	is_direct();
+	pthread_create(&t, NULL, busy, NULL);
+	for (unsigned i = 0; i < 60; i++) {
+		open_plugin("PROBE_OPENED", modes[i % (sizeof modes / sizeof *modes)]);
+		exchange(c, s, i);
+		if (dlclose(handle) != 0 || dlopen("/nowhere/at/all", RTLD_NOW))
+			die("dlclose");
+		if (i == 9)
+			before = mappings();
+	}
+	out("more mappings: %s", mappings() > before + 10 ? "yes" : "no");
+	is_direct();
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(t, NULL);
+	hang_up(c, s);
+}
+
+/* In a namespace of its own. */
+static void apart(void)
+{
+	const char *path = getenv("PROBE_OPENED");
+	int c, s;
+
+	pair(&c, &s);
+	is_direct();
+	handle = path ? dlmopen(LM_ID_NEWLM, path, RTLD_NOW) : NULL;
+	prefix = "plugin_";
+	if (!handle)
+		die("dlmopen");
+	for (unsigned i = 0; i < 5; i++)
+		exchange(c, s, i);
+	hang_up(c, s);
+}
 
 const struct probe past_probes[] = {
 	{"past-libc-bytes", libc_bytes, 0},
@@ -235,5 +332,10 @@ const struct probe past_probes[] = {
 	{"past-plugin-bytes", plugin_bytes, 0},
 	{"past-plugin-waits", plugin_waits, 0},
 	{"past-plugin-numbers", plugin_numbers, 0},
+	{"past-opened-bytes", opened_bytes, 0},
+	{"past-opened-waits", opened_waits, 0},
+	{"past-opened-numbers", opened_numbers, 0},
+	{"past-opened-again", again, 0},
+	{"past-opened-apart", apart, 0},
 	{NULL, NULL, 0},
 };
