@@ -197,12 +197,12 @@ func build(t *testing.T, targets ...string) {
 // do, peers that lie, and threads.
 func TestPrograms(t *testing.T) {
 	for _, args := range [][]string{
-		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"asan/order"}, {"plain/place"}, {"asan/place"}, {"asan/promises"},
+		{"plain/ends"}, {"plain/ends", "shared"}, {"asan/ends"}, {"plain/gone", "killed"}, {"asan/gone", "killed"}, {"asan/hostile"}, {"asan/limits", "rings"}, {"asan/order"}, {"plain/place"}, {"asan/place"}, {"asan/promises"}, {"plain/random", "15", "4000"}, {"asan/random", "17", "10000"},
 		{"plain/threads", "fork"}, {"asan/threads"}, {"tsan/threads"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args, "-"), "/", "-"), func(t *testing.T) {
 			switch args[0] {
-			case "tsan/threads", "plain/place", "asan/ends", "asan/gone", "asan/threads": // another form of it is in the short one
+			case "tsan/threads", "plain/place", "asan/ends", "asan/gone", "asan/random", "asan/threads": // another form of it is in the short one
 				longtest.Skip(t)
 			}
 			build(t, args[0])
@@ -273,7 +273,8 @@ func TestAllPorts(t *testing.T) {
 
 // The same endpoints at nodes of two hosts, and the order of completions.
 func TestHosts(t *testing.T) {
-	for _, program := range []string{"plain/ends", "asan/ends", "plain/order", "asan/order"} {
+	for _, args := range [][]string{{"plain/ends"}, {"asan/ends"}, {"plain/order"}, {"asan/order"}, {"plain/random", "9", "4000"}} {
+		program := args[0]
 		t.Run(strings.ReplaceAll(program, "/", "-"), func(t *testing.T) {
 			if strings.HasPrefix(program, "asan/") {
 				longtest.Skip(t)
@@ -282,7 +283,7 @@ func TestHosts(t *testing.T) {
 			h := hosts(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			if err := h.run(ctx, program); err != nil {
+			if err := h.run(ctx, program, args[1:]...); err != nil {
 				t.Fatal(err)
 			}
 			for _, s := range h.nodes {

@@ -27,6 +27,7 @@ struct side {
 	struct fid_cq *cq;
 	struct fid_cntr *cntr;
 	struct fid_ep *ep;
+	uint64_t bound; // flags of its completion queue, beside the usual
 };
 
 struct fi_provider *fi_prov_ini(void);
@@ -64,7 +65,7 @@ static inline void side_endpoint(struct side *s, struct fi_info *info)
 {
 	must(fi_endpoint(s->domain, info, &s->ep, s) == 0);
 	must(fi_ep_bind(s->ep, &s->eq->fid, 0) == 0);
-	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->bound) == 0);
 	must(fi_ep_bind(s->ep, &s->cntr->fid, FI_SEND | FI_RECV | FI_READ | FI_WRITE) == 0);
 	must(fi_enable(s->ep) == 0);
 }

@@ -124,6 +124,60 @@ static void injects(void)
 	must(fi_close(&mr->fid) == 0);
 }
 
+enum { READ = 300000 };
+
+static uint8_t region[READ], into[READ];
+
+// reads has b read a's region in a's program, and returns when a has answered.
+static struct fid_mr *reads(void)
+{
+	struct fid_mr *mr;
+	pair_connect(&a, &b);
+	must(fi_mr_reg(a.domain, region, READ, FI_REMOTE_READ, 0, 1, 0, &mr, NULL) == 0);
+	must(fi_read(b.ep, into, READ, NULL, 0, 0, 1, NULL) == 0);
+	while (list_empty(&of(a.ep, struct ep, fid)->shown))
+		must(fi_cq_read(a.cq, NULL, 0) == -FI_EAGAIN);
+	return mr;
+}
+
+static void both_close(struct fid_mr *mr)
+{
+	must(fi_close(&mr->fid) == 0 && fi_close(&a.ep->fid) == 0 && fi_close(&b.ep->fid) == 0);
+	a.ep = b.ep = NULL;
+}
+
+// A region may be closed once the peer's program says that it has read it, by whatever way: the
+// connection goes on.
+static void closed_when_read(void)
+{
+	struct fi_cq_data_entry e;
+	struct fid_mr *mr = reads();
+	must(turn(&b, NULL, &e) == 1 && (e.flags & FI_READ));
+	must(fi_close(&mr->fid) == 0);
+	must(fi_mr_reg(a.domain, region, READ, FI_REMOTE_READ, 0, 1, 0, &mr, NULL) == 0);
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0 && fi_inject(a.ep, "eight by", 8, 0) == 0);
+	must(turn(&b, &a, &e) == 1 && memcmp(into, "eight by", 8) == 0);
+	both_close(mr);
+}
+
+// A read whose bytes the peer takes back as it shuts down fails. A message behind its answer that
+// was complete by then is received.
+static void complete_behind(void)
+{
+	struct fi_cq_data_entry e;
+	ssize_t len;
+	struct fid_mr *mr = reads();
+	must(fi_send(a.ep, "eight by", 8, NULL, 0, NULL) == 0);
+	must(turn(&a, NULL, &e) == 1 && (e.flags & FI_SEND));
+	must(fi_shutdown(a.ep, 0) == 0);
+	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
+	must(turn(&b, NULL, &e) == -FI_EAVAIL && failure(&b) == FI_ECONNABORTED);
+	must(turn(&b, NULL, &e) == 1 && e.len == 8 && memcmp(into, "eight by", 8) == 0);
+	must(side_event(&b, &event, sizeof(event), &len) == FI_SHUTDOWN);
+	must(side_event(&a, &event, sizeof(event), &len) == FI_SHUTDOWN);
+	both_close(mr);
+}
+
 int main(void)
 {
 	side_open(&a);
@@ -131,6 +185,8 @@ int main(void)
 	side_open(&b);
 	listener_closes();
 	own_event();
+	closed_when_read();
+	complete_behind();
 	injects();
 	side_close(&a);
 	side_close(&b);

@@ -46,7 +46,8 @@ void get_free(struct ep *ep)
 	ep->gets_first = (ep->gets_first + 1) % WINDOW;
 	ep->gets_count--;
 	ep->gets_posted--;
-	ep->gets_landed--;
+	if (ep->gets_landed > 0) // not of one that failed when it was begun
+		ep->gets_landed--;
 	post(ep);
 }
 
@@ -56,7 +57,7 @@ static void finish(struct ep *ep, struct get *g, bool ok)
 	if (--ep->gets_running == 0)
 		list_remove(&ep->getting);
 	// The peer may use its ring again, and end.
-	while (ep->gets_landed < ep->gets_posted && (g = &ep->gets[(ep->gets_first + ep->gets_landed) % WINDOW])->state == GET_DONE) {
+	while (ep->gets_landed < ep->gets_posted && (g = &ep->gets[(ep->gets_first + ep->gets_landed) % WINDOW])->state != GET_RUNS) {
 		ep->gets_landed++;
 		ep->ring_used = g->theirs;
 		ep->owe_credit = true;

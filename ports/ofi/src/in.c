@@ -186,6 +186,23 @@ static bool prepare(struct ep *ep, const struct begin *b, bool has_data)
 	return true;
 }
 
+// give_up ends a write or read whose bytes the peer has given up: it has closed, or died. What it
+// sent behind that may be complete. It returns false for a message: nothing behind that is.
+static bool give_up(struct ep *ep)
+{
+	struct inbound *in = &ep->in;
+	if (in->kind == K_SEND)
+		return false;
+	in->discard = true;
+	in->mr = NULL;
+	in->error = FI_ECONNABORTED;
+	struct tx *read = in->read;
+	in->read = NULL;
+	if (read != NULL)
+		tx_complete(ep, read, FI_ECONNABORTED);
+	return true;
+}
+
 // add works off the bytes of a message: in it, or a chunk.
 static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, uint64_t after, bool direct)
 {
@@ -193,15 +210,15 @@ static bool add(struct ep *ep, uint64_t n, const uint8_t *from, uint64_t nla, ui
 	const struct get *g = got ? get_head(ep) : NULL;
 	if (!ep->in.active || n > ep->in.length - ep->in.got || n > CHUNK_MAX)
 		return breach(ep, "more bytes than announced");
-	if (g != NULL && g->state == GET_FAILED) {
-		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
-		return true;
-	}
-	if ((got && (g == NULL || g->state != GET_DONE || g->size != n)) || (direct && !ep->source.reads))
+	const bool failed = g != NULL && g->state == GET_FAILED;
+	if ((got && (g == NULL || (!failed && g->state != GET_DONE) || g->size != n)) || (direct && !ep->source.reads))
 		return breach(ep, "bytes that cannot be got");
-	if (!store(ep, n, g != NULL ? g->at : from, nla, direct)) {
-		(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED); // the peer has given up what it had sent
-		return true;
+	if (failed || !store(ep, n, g != NULL ? g->at : from, nla, direct)) {
+		if (!give_up(ep)) {
+			(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
+			return true;
+		}
+		(void)store(ep, n, NULL, 0, false); // which discards
 	}
 	if (g != NULL)
 		get_free(ep);

@@ -65,6 +65,17 @@ struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, uint64_t size,
 	return mr;
 }
 
+// promised returns whether a peer reads the memory in this program, as far as this end knows.
+static bool promised(const struct ep *ep, const struct mr *mr)
+{
+	if (ep->current != NULL && ep->current->mr == mr)
+		return true;
+	for (const struct list *l = ep->shown.next; l != &ep->shown; l = l->next)
+		if (((const struct tx *)l)->mr == mr)
+			return true;
+	return false;
+}
+
 // withdraw ends what peers do with the memory at this moment.
 static void withdraw(struct domain *d, const struct mr *mr)
 {
@@ -86,11 +97,9 @@ static void withdraw(struct domain *d, const struct mr *mr)
 				tx_complete(ep, tx, FI_EACCES);
 			}
 		}
-		// The peer was promised what has begun, and cannot be told otherwise.
-		bool begun = ep->current != NULL && ep->current->mr == mr;
-		for (struct list *l = ep->shown.next; l != &ep->shown; l = l->next)
-			begun = begun || ((struct tx *)l)->mr == mr;
-		if (begun)
+		if (promised(ep, mr)) // it may have said by now that it has all
+			progress(d);
+		if (promised(ep, mr)) // it cannot be told otherwise
 			(void)ep_on(ep, ON_BROKEN, FI_ECONNABORTED);
 	}
 }

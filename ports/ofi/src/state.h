@@ -57,7 +57,7 @@ enum input {
 	ON_CLOSED,    // the peer has closed, and all that it had sent has come
 	ON_DIED,      // the peer's process, its node, or the own node has ended: nothing more comes
 	ON_EMPTY,     // all that the peer sent was received
-	ON_BROKEN,    // it cannot go on: a breach of the protocol, no memory, bytes that cannot be got
+	ON_BROKEN,    // it cannot go on: a breach of the protocol, no memory, bytes of a message that cannot be got
 	ON_SHUTDOWN,  // fi_shutdown
 	ON_CLOSE,     // fi_close
 	ON_FORK,      // this process is a child, and the connection its parent's
