@@ -98,11 +98,9 @@ func (in *inbound) begin(g client.Granted) {
 	if len(in.flows) >= maxFlows {
 		in.sweep()
 	}
-	cookie, found := peerOf(info.To, info.From)
-	if g.Cookie != 0 && cookie != g.Cookie { // another one has the address by now
-		found = false
-	}
-	if len(in.flows) >= maxFlows || o.plain || !found {
+	cookie, err := peerOf(info.To, info.From)
+	elsewhere := g.Cookie != 0 && cookie != g.Cookie // another one has the address by now
+	if len(in.flows) >= maxFlows || o.plain || err != nil || elsewhere {
 		datagram.Refuse(seg, g.Bell)
 		return
 	}
@@ -166,7 +164,7 @@ func (in *inbound) check() (drains bool) {
 		info := f.rx.Info()
 		if f.used && f.phase != inDraining && f.phase != inEnded {
 			f.used = false
-			if cookie, found := peerOf(info.To, info.From); !found || cookie != f.cookie {
+			if moved(info.To, info.From, f.cookie) {
 				f.rx.Stop()
 				f.on(in, inMoved)
 			}

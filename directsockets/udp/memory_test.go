@@ -26,8 +26,8 @@ func stuck(t *testing.T) (*Socket, *datagram.Rx, netip.AddrPort) {
 	t.Cleanup(rx.Close)
 	rx.Dry(1)
 	rx.Disarm()
-	cookie, found := peerOf(from, to)
-	if !found {
+	cookie, err := peerOf(from, to)
+	if err != nil {
 		t.Skip("the kernel does not say who has an address")
 	}
 	f := &outflow{to: to, phase: outUp, tx: tx, reliable: true, cookie: cookie, pause: offerAgain, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}

@@ -75,7 +75,7 @@ func (f *outflow) stands(s *Socket) bool {
 	}
 	f.looked = now
 	info := f.tx.Info()
-	if cookie, found := peerOf(info.From, info.To); found && cookie == f.cookie {
+	if !moved(info.From, info.To, f.cookie) {
 		return true
 	}
 	f.end(s, outMoved, connstats.WhyNothing)
@@ -336,8 +336,8 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 		return connstats.WhyNoMemory
 	}
 	// Before the broker looks: the one that is there then and later is the one that it knows.
-	cookie, found := peerOf(from, f.to)
-	if !found {
+	cookie, err := peerOf(from, f.to)
+	if err != nil {
 		if why = mute(); why == connstats.WhyNothing {
 			why = connstats.WhyNoListener
 		}

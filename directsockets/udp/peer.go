@@ -24,7 +24,7 @@ func openDiag() (fd int, err error) {
 	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 }
 
-// mayPass reports whether an error of openDiag is one that passes.
+// mayPass reports whether an error of openDiag or peerOf is one that passes.
 func mayPass(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS)
 }
@@ -42,12 +42,19 @@ func mute() connstats.Why {
 	return connstats.WhyNoDiag
 }
 
+// moved reports whether the kernel would give a datagram to another socket than the one with the
+// number, or to none. Where it cannot be asked now, nobody has moved as far as this process knows.
+func moved(from, to netip.AddrPort, cookie uint64) bool {
+	now, err := peerOf(from, to)
+	return !mayPass(err) && (err != nil || now != cookie)
+}
+
 // peerOf asks the kernel for the number (SO_COOKIE) of the socket to which it would give a
 // datagram.
-func peerOf(from, to netip.AddrPort) (cookie uint64, found bool) {
+func peerOf(from, to netip.AddrPort) (cookie uint64, err error) {
 	fd, err := openDiag()
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
 	defer unix.Close(fd)
 	b := make([]byte, askLen)
@@ -66,13 +73,16 @@ func peerOf(from, to netip.AddrPort) (cookie uint64, found bool) {
 	copy(id[4:], from.Addr().AsSlice())
 	copy(id[20:], to.Addr().AsSlice())
 	binary.NativeEndian.PutUint64(id[40:], ^uint64(0))
-	if unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
-		return 0, false
+	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
 	}
 	var buf [4096]byte
 	n, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT) // the kernel answers while it is asked
-	if err != nil || n < cookieOff+8 || binary.NativeEndian.Uint16(buf[4:]) != unix.SOCK_DIAG_BY_FAMILY {
-		return 0, false
+	switch {
+	case err != nil:
+		return 0, err
+	case n < cookieOff+8 || binary.NativeEndian.Uint16(buf[4:]) != unix.SOCK_DIAG_BY_FAMILY:
+		return 0, unix.ENOENT // nobody would get it
 	}
-	return binary.NativeEndian.Uint64(buf[cookieOff:]), true
+	return binary.NativeEndian.Uint64(buf[cookieOff:]), nil
 }

@@ -139,7 +139,20 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	}
 	in.dry()
 	in.waiting.Add(1)
+	in.idle()
 	return d, false, false
+}
+
+// idle has the next call not look here, if there are no flows, nothing is kept, and nothing was
+// granted.
+func (in *inbound) idle() {
+	if len(in.flows) > 0 || len(in.kept) > 0 || in.ended {
+		return
+	}
+	in.some.Store(false)
+	if in.setup.holds() { // since a moment ago: who has granted it may have set some before
+		in.some.Store(true)
+	}
 }
 
 // fromFlows receives from those that are active. Neither ok nor again: they are armed, and there is

@@ -250,6 +250,13 @@ func (u *setup) grant(g client.Granted) bool {
 	return true
 }
 
+// holds reports whether something was granted that has not begun.
+func (u *setup) holds() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.granted != nil
+}
+
 // begin returns what was granted, for the caller to begin a flow; nil: nothing was.
 func (u *setup) begin() *client.Granted { return u.take(setupBegin) }
 
