@@ -48,12 +48,13 @@ func TestNoDescriptor(t *testing.T) {
 		if drains := s.in.check(); drains || f.phase != inMemory {
 			t.Errorf("the receiver's end is %v", f.phase)
 		}
+		out.mu.Lock()
+		defer out.mu.Unlock()
 		if !out.stands(s) || out.phase != outUp {
 			t.Errorf("the sender's end is %v", out.phase)
 		}
 	})
-	out.looked, out.cookie = 0, cookie+1
-	if !moved(info.From, info.To, out.cookie) {
+	if !moved(info.From, info.To, cookie+1) {
 		t.Error("another socket with the address is not noticed")
 	}
 }

@@ -42,6 +42,9 @@ func (p *Paths) Set(text string) error {
 	if r.Low, r.High, err = parsePorts(port); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
 	}
+	if r.High == 0 {
+		return fmt.Errorf("%q: no server has port 0", text)
+	}
 	*p = append(*p, r)
 	return nil
 }

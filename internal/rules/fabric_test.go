@@ -39,7 +39,7 @@ func TestPaths(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "shm", "fabric:", "fabric:,", "fabric:80-70", "fabric:70000", "fabric:host", "fabric:10.2.0.1/24", "fabric:10.2.0.1,x", "fabrics"} {
+	for _, bad := range []string{"", "shm", "fabric:", "fabric:,", "fabric:80-70", "fabric:70000", "fabric:host", "fabric:10.2.0.1/24", "fabric:10.2.0.1,x", "fabric:0", "fabric:10.2.0.1,0", "fabrics"} {
 		var p Paths
 		if err := p.Set(bad); err == nil {
 			t.Errorf("%q: %v, %v", bad, p, err)
