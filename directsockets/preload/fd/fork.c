@@ -17,11 +17,16 @@ static void forking(struct conn *c, void *arg)
 static DS_LOCAL bool thread_idle;
 #define idle DS_HERE(thread_idle)
 
+/* It forks in a call, or in a handler that has interrupted one: the child goes on with it. */
+static DS_LOCAL bool thread_calls;
+#define in_call DS_HERE(thread_calls)
+
 /* Has this process had nothing of ours? */
 static bool unused(void) { return !fd_tab_size && !ds_setup_used; }
 
 void fork_prepare_for(struct ds_sock *s)
 {
+	in_call = s || ds_self.cleanups;
 	idle = ds_one_thread() && unused();
 	if (idle) {
 		ds_critical_begin();
@@ -68,6 +73,15 @@ static void abandoned(struct conn *c, void *arg)
 		ds_life_abandon(&c->life);
 }
 
+/* For conn_each: those threads' references, too. One that the parent has closed while they were in
+ * a call ends here. */
+static void left_by_threads(struct conn *c, void *arg)
+{
+	(void)arg;
+	__atomic_fetch_and(&c->life.calls, DS_TAKEN_OVER, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->users, (c->nfds > 0) + 1, __ATOMIC_RELAXED); /* and the one that conn_each has */
+}
+
 void fork_child(void)
 {
 	fd_after_fork();
@@ -91,4 +105,6 @@ void fork_child(void)
 		ds_dg_forked(0);
 	ds_fork_child();
 	fd_numbers_child();
+	if (!in_call)
+		conn_each(~0u, left_by_threads, NULL);
 }

@@ -539,7 +539,48 @@ static void vfork_nested(void)
 	R(read(fd[0], buf, 10));
 }
 
+static void *reads_one(void *fd)
+{
+	char b;
+
+	while (read(*(int *)fd, &b, 1) < 0 && errno == EINTR)
+		;
+	return NULL;
+}
+
+// A thread is in a call on a connection while another forks. The child, which has no such thread,
+// closes it.
+static void fork_thread_reads(void)
+{
+	int c, s, p[2];
+	char b;
+	pthread_t t;
+
+	pair(&c, &s);
+	R(pipe(p));
+	pthread_create(&t, NULL, reads_one, &s);
+	nap(50);
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(c);
+		close(s);
+		put(p[1], "x", 1);
+		for (;;)
+			pause();
+	}
+	get(p[0], &b, 1);
+	put(c, "x", 1);
+	pthread_join(t, NULL);
+	R(close(s));
+	R(readable(c, 5000));
+	R(recv(c, &b, 1, MSG_DONTWAIT));
+	kill(pid, SIGKILL);
+	finish(pid);
+}
+
 const struct probe proc_probes[] = {
+	{"fork-thread-reads", fork_thread_reads, 0},
 	{"dup", dups, 0},
 	{"dup2-over", dup2_over, 0},
 	{"all-numbers", all_numbers, 0},
