@@ -237,6 +237,32 @@ static bool arrives(const unsigned char *p, const unsigned char *call, const uns
 	return p == call;
 }
 
+/* Is the number of the call set just before it, as data hardly has it: by a small constant,
+ * or by all of another register? */
+static bool sets_number(const unsigned char *p, const unsigned char *call, const unsigned char *end)
+{
+	enum { NEAR = 32, NUMBERS = 512, WIDE = 0x48 };
+	struct instruction in;
+	uint32_t n;
+
+	for (; p < call; p += in.len ? in.len : 1) {
+		in = instruction_at(p, end);
+		if (!in.len || call - p > NEAR)
+			continue;
+		const unsigned char *o = p + (*p == WIDE);
+		if ((*o == 0xb8 && p + in.len == o + 5) || (o > p && o[0] == 0xc7 && o[1] == 0xc0)) { /* mov $n, %eax or %rax */
+			memcpy(&n, p + in.len - sizeof n, sizeof n);
+			if (n < NUMBERS)
+				return true;
+		}
+		if (in.len == 2 && p[0] == 0x31 && p[1] == 0xc0) /* xor %eax, %eax */
+			return true;
+		if (o > p && o[0] == 0x89 && (o[1] & 0xc7) == 0xc0) /* mov %r.., %rax */
+			return true;
+	}
+	return false;
+}
+
 /* Where instructions begin is seen by reading from some bytes before the call, one after the other:
  * what is read wrong at first is soon read right. */
 void calls_find_around(struct sites *l, struct function f, const unsigned char *call)
@@ -255,6 +281,8 @@ void calls_find_around(struct sites *l, struct function f, const unsigned char *
 		is += arrives(begin + i, call, f.end, &doubt);
 	if (!is || ends_handler(begin, call))
 		return; /* it is within another instruction */
+	if (l->text.frames && !sets_number(begin, call, f.end))
+		return; /* data between functions, such as a cipher's tables */
 	for (; call - begin > BEHIND; begin += in.len ? in.len : 1)
 		in = instruction_at(begin, f.end);
 	f.begin = begin;

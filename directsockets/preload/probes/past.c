@@ -28,6 +28,9 @@ static void open_plugin(const char *variable, int mode)
 	prefix = "plugin_";
 	if (!handle)
 		die(variable);
+	int (*same)(void) = (int (*)(void))dlsym(handle, "plugin_same");
+	if (same && !same())
+		die("a table between functions is changed");
 }
 static void plugin(void) { open_plugin("PROBE_PLUGIN", RTLD_NOW | RTLD_DEEPBIND); }
 static void opened(void) { open_plugin("PROBE_OPENED", RTLD_LAZY); }
