@@ -215,8 +215,12 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 	if (how == SHUT_WR || how == SHUT_RDWR) {
 		bool alone = ds_alone(s), taken = ds_tx_take(s, alone);
 
-		if (taken && ds_has_segment(s)) {
+		if (taken && ds_has_segment(s))
 			ds_tx_update(s, fd);
+		/* Not before: ds_tx_update would shut the shadow down, too, and the second time
+		 * is an error. Not later: an heir ends what a killed process has begun. */
+		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
+		if (taken && ds_has_segment(s)) {
 			if (ds_mode(&h->tx_mode) == TX_DIRECT) {
 				switch (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_SHUTDOWN)) {
 				case 0:
@@ -236,9 +240,6 @@ int ds_shutdown(struct ds_sock *s, int fd, int how)
 				ds_on_tx(s, ON_ENDED); /* last: until then an heir shuts it down */
 			}
 		}
-		/* Not before: ds_tx_update would shut the shadow down, too, and the second time
-		 * is an error. */
-		__atomic_store_n(&h->tx_shut, 1, __ATOMIC_RELAXED);
 		if (taken)
 			ds_unlock(&h->tx_lock, alone);
 	}
