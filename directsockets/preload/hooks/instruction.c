@@ -111,7 +111,7 @@ static enum instruction_kind kind_of(const struct reader *r, unsigned char c, ch
 	if (what == 'R')
 		return c == 0xeb ? LEADS : c >= 0xe0 ? FIXED : BRANCHES;
 	if (what == 'L')
-		return c == 0xe8 ? CALLS : LEADS;
+		return c == CALL_CODE ? CALLS : LEADS;
 	return c == 0xc2 || c == 0xc3 || c == 0xf4 || c == 0xcc ? RETURNS : STILL;
 }
 

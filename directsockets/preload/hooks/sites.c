@@ -7,7 +7,8 @@
  *   ds_own_entry                                             └▶─┤ ours: the hook
  *   stub                                                        └ not ours: syscall ─▶ what was moved
  *
- * Of Go, which has cgo then, its one function is replaced (go.c). */
+ * Of Go, which has cgo then, two places are replaced: its one function that makes system calls
+ * (go.c), and the call by which a goroutine waits (goline.c). */
 #include "hooks/go.h"
 #include "hooks/instruction.h"
 #include "hooks/sites.h"

@@ -12,7 +12,7 @@ enum {
 
 /* A place. */
 struct site {
-	const unsigned char *call;	  /* the instruction; NULL: begin is Go's Syscall6, and nothing is moved */
+	const unsigned char *call;	  /* the instruction; NULL: begin is a place of Go's, and nothing is moved */
 	const unsigned char *begin, *end; /* what the stub has instead, with what is moved */
 	const unsigned char *via;	  /* where a short jump leads, and a long one is; NULL: it is at begin */
 	const unsigned char *waits;	  /* begin is Go's call of this function, by which a goroutine waits; NULL: it is not */
