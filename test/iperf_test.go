@@ -25,7 +25,8 @@ type iperfResult struct {
 }
 
 type iperfSum struct {
-	Bytes uint64 `json:"bytes"`
+	Bytes uint64  `json:"bytes"`
+	Rate  float64 `json:"bits_per_second"`
 }
 
 const iperfPort = "5201"

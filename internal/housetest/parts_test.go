@@ -17,7 +17,7 @@ func TestParts(t *testing.T) {
 	longtest.Skip(t) // builds everything once for each part
 	for part, belongs := range map[string][]string{
 		"lnet":   {"lnet/", "cmd/exn-tun/exntun/lnetselftest.go"},
-		"memory": {"memory/", "cmd/exn-mem/", "cmd/dsbench/internal/memory/", "cmd/dsbench/bench/memory.go", "node/daemon/memory.go"},
+		"memory": {"memory/", "cmd/exn-mem/", "node/daemon/memory.go"},
 		"ports": {
 			"ports/", "cmd/dsbench/internal/ports/", "cmd/dsbench/bench/ports.go", "cmd/exn-run/exnrun/libfabric.go", "node/daemon/ports.go",
 			"test/testlab/paths/",

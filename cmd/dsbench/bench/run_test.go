@@ -41,7 +41,7 @@ func TestRunUsage(t *testing.T) {
 		{"node-worker", 1, "", "dsbench node-worker: reading the job: "},
 		{"daemon-worker", 1, "", "dsbench daemon-worker: reading the job: "},
 		{"broker-worker", 1, "", "dsbench broker-worker: reading the job: "},
-		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, memory, ports, report, compare, readme, version, completion (see dsbench -h)` + "\n"},
+		{"foo", 2, "", `dsbench: unknown command "foo": choose from stream, pingpong, crr, rate, cpu, programs, udp, mpi, ports, report, compare, readme, version, completion (see dsbench -h)` + "\n"},
 		{"steam", 2, "", `dsbench: unknown command "steam": did you mean stream? (see dsbench -h)` + "\n"},
 		{"programs x", 2, "", `dsbench programs: unexpected argument "x" (see dsbench programs -h)` + "\n"},
 		{"report b.html", 2, "", `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},

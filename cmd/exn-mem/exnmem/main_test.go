@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // exnMem is exn-mem with these arguments.
-func exnMem(t *testing.T, args ...string) *exec.Cmd {
+func exnMem(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // of a hang
 	t.Cleanup(cancel)
@@ -46,7 +46,7 @@ func exnMem(t *testing.T, args ...string) *exec.Cmd {
 }
 
 // result runs a command to its end.
-func result(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
+func result(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -57,7 +57,7 @@ func result(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-func needPaging(t *testing.T) {
+func needPaging(t testing.TB) {
 	t.Helper()
 	if err := pager.Check(); err != nil {
 		t.Skip(err)

@@ -69,9 +69,6 @@ type Row struct {
 	Coalesce   string  `json:"coalesce,omitempty"`
 	Placement  string  `json:"placement"` // CPUs of client and server, or "any"
 	Machine
-
-	// Aim is what the figure, or its ratio to the control, is to be; only of memory.
-	Aim string `json:"aim,omitempty"`
 	*Datagrams
 }
 

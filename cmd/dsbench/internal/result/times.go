@@ -12,8 +12,7 @@ import (
 func LowerIsBetter(unit string) bool { return slices.Contains([]string{"us", "us/s", "s/GB"}, unit) }
 
 // Times is how many times as good as its control a figure is: above 1 is better, whatever the
-// unit. Every ratio that people read is one, but those that have an Aim. The zero Times is of a
-// figure without a control.
+// unit. Every ratio that people read is one. The zero Times is of a figure without a control.
 type Times stats.Summary
 
 // TimesOf compares figures with their control's, round by round: of what should be low it
