@@ -38,7 +38,7 @@ is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(
 	for _, m := range measures() {
 		root.AddCommand(m.Command(distance))
 	}
-	root.AddCommand(newReport(), newCompare(), newReadme())
+	root.AddCommand(newReport(), newReadme())
 	var names []string
 	for _, k := range paths.Kinds() {
 		names = append(names, k.Name)

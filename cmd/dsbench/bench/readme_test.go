@@ -36,7 +36,7 @@ func TestReadme(t *testing.T) {
 		{"readme " + from + " " + to, 0, "README.md is up to date\n", ""},
 		{"readme --check " + from + " " + to, 0, "README.md matches", ""},
 		{"readme --check " + from + " README.md", 0, "README.md matches", ""},
-		{"readme " + other + " " + to, 1, "", "other.json: no report of dsbench report or --json"},
+		{"readme " + other + " " + to, 1, "", "other.json: no report of dsbench report"},
 		{"readme " + from + " " + unmarked, 1, "", "unmarked.md: the file lacks the lines"},
 		{"readme " + from + " " + dir + "/none.md", 1, "", "none.md: no such file"},
 		{"readme " + from, 2, "", "not 1 files"},

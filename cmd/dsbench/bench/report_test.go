@@ -213,7 +213,7 @@ func TestReportUsage(t *testing.T) {
 		{"report b.html", 2, `dsbench report: unexpected argument "b.html" (see dsbench report -h)` + "\n"},
 		{"report -o " + there, 1, "dsbench report: " + there + " exists: choose another name, or --force\n"},
 		{"report -o " + filepath.Join(dir, "no", "a.html"), 1, "cannot be written there"},
-		{"report --from " + other + " -o " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": no report of dsbench report or --json\n"},
+		{"report --from " + other + " -o " + filepath.Join(dir, "a.html"), 1, "dsbench report: --from: " + other + ": no report of dsbench report\n"},
 		{"report --from " + filepath.Join(dir, "nobody.json") + " -o " + filepath.Join(dir, "a.html"), 1, "no such file"},
 	} {
 		status, stdout, stderr := runProgram(t.Context(), tt.words)
@@ -230,6 +230,18 @@ func TestReportUsage(t *testing.T) {
 		t.Errorf("help: %d, %q", status, stdout)
 	}
 	fits(t, stdout)
+}
+
+// rowsIn counts the rows of a report's JSON.
+func rowsIn(path string) (n int, err error) {
+	d, err := report.Read(path)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range d.Parts {
+		n += len(p.Rows)
+	}
+	return n, nil
 }
 
 // TestReportFrom draws a page from the data of another.
@@ -251,9 +263,8 @@ func TestReportFrom(t *testing.T) {
 			t.Errorf("%s: the copies differ (%v, %v)", kind, err1, err2)
 		}
 	}
-	rows, err := report.ReadRows(c.data)
-	if err != nil || len(rows) < 100 {
-		t.Errorf("%d rows, %v", len(rows), err)
+	if n, err := rowsIn(c.data); err != nil || n < 100 {
+		t.Errorf("%d rows, %v", n, err)
 	}
 }
 
@@ -268,9 +279,8 @@ func TestRunReport(t *testing.T) {
 	if want := name + " and " + filepath.Join(dir, "r.json") + "\n"; stdout.String() != want {
 		t.Errorf("stdout %q, want %q", stdout, want)
 	}
-	rows, err := report.ReadRows(filepath.Join(dir, "r.json"))
-	if err != nil || len(rows) < 8 {
-		t.Fatalf("%d rows, %v", len(rows), err)
+	if n, err := rowsIn(filepath.Join(dir, "r.json")); err != nil || n < 8 {
+		t.Fatalf("%d rows, %v", n, err)
 	}
 
 	name = filepath.Join(dir, "i.html")

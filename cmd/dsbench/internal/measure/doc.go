@@ -15,5 +15,5 @@
 //
 // # Limits
 //
-// What compares or draws figures (compare, report) is no measure.
+// What draws figures (report) is no measure.
 package measure

@@ -137,30 +137,23 @@ func (d *Data) started() time.Time {
 	return t
 }
 
-// read reads a file that gzip may have compressed, of at most infile.Max bytes.
-func read(path string) ([]byte, error) {
-	text, err := infile.Read(path)
-	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) { // RFC 1952, section 2.3.1
-		return text, err
-	}
-	z, err := gzip.NewReader(bytes.NewReader(text))
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(z, infile.Max+1))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: damaged: %w", path, err)
-	}
-	if len(text) > infile.Max {
-		return nil, fmt.Errorf("%s: longer than %d MiB when decompressed", path, infile.Max>>20)
-	}
-	return text, nil
-}
-
-// Read reads a report's JSON, which gzip may have compressed.
+// Read reads a report's JSON, of at most infile.Max bytes, which gzip may have compressed.
 func Read(path string) (*Data, error) {
-	text, err := read(path)
+	text, err := infile.Read(path)
 	if err != nil {
 		return nil, err
+	}
+	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) { // RFC 1952, section 2.3.1
+		z, err := gzip.NewReader(bytes.NewReader(text))
+		if err == nil {
+			text, err = io.ReadAll(io.LimitReader(z, infile.Max+1))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: damaged: %w", path, err)
+		}
+		if len(text) > infile.Max {
+			return nil, fmt.Errorf("%s: longer than %d MiB when decompressed", path, infile.Max>>20)
+		}
 	}
 	d, err := Decode(text)
 	if err != nil {
@@ -169,41 +162,8 @@ func Read(path string) (*Data, error) {
 	return d, nil
 }
 
-// ReadRows reads the rows of a file, which gzip may have compressed: a report's JSON, or lines of
-// --json.
-func ReadRows(path string) ([]result.Row, error) {
-	text, err := read(path)
-	if err != nil {
-		return nil, err
-	}
-	d, err := Decode(text)
-	if err == nil {
-		var rows []result.Row
-		for _, p := range d.Parts {
-			rows = append(rows, p.Rows...)
-		}
-		return rows, nil
-	}
-	var rows []result.Row
-	for line := range strings.Lines(string(text)) {
-		if strings.TrimSpace(line) == "" {
-			continue
-		}
-		var r result.Row
-		if json.Unmarshal([]byte(line), &r) != nil || r.Measure == "" || r.Path == "" {
-			return nil, fmt.Errorf("%s is neither a report's JSON nor lines of --json", path)
-		}
-		r.Path, r.Control = paths.CurrentName(r.Path), paths.CurrentName(r.Control)
-		rows = append(rows, r)
-	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s has no results", path)
-	}
-	return rows, nil
-}
-
 // ErrNoReport says that a file is something else.
-var ErrNoReport = errors.New("no report of dsbench report or --json")
+var ErrNoReport = errors.New("no report of dsbench report")
 
 func Decode(text []byte) (*Data, error) {
 	var d Data
