@@ -111,7 +111,7 @@ func listen(addr netip.AddrPort, n int, o sockOptions) (socket, netip.AddrPort, 
 		s.Close()
 		return -1, netip.AddrPort{}, fmt.Errorf("listening on %v: %w", addr, err)
 	}
-	return s, netip.AddrPortFrom(addr.Addr(), uint16(portOf(sa))), nil
+	return s, netip.AddrPortFrom(addr.Addr(), portOf(sa)), nil
 }
 
 // accept waits for the next connection.
@@ -196,4 +196,15 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// portOf returns the port of an address of IPv4 or IPv6; 0 of any other.
+func portOf(a unix.Sockaddr) uint16 {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return uint16(a.Port)
+	case *unix.SockaddrInet6:
+		return uint16(a.Port)
+	}
+	return 0
 }

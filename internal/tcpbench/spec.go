@@ -30,10 +30,9 @@ type Spec struct {
 	Congestion string        `json:"congestion"`        // TCP congestion control of all sockets
 	Buffers    int           `json:"buffers,omitempty"` // bytes of all sockets' buffers; 0: the kernel's choice
 	Transport  Transport     `json:"transport,omitempty"`
-	SocketMap  uint32        `json:"socket_map,omitempty"` // of Sockmap: the ID of the BPF map, whose keys are of SocketKey
-	Broker     string        `json:"broker,omitempty"`     // socket of the broker of direct sockets; "": that of the namespace
-	Plain      bool          `json:"plain,omitempty"`      // TCP instead of direct sockets, for a test
-	CPUs       Placement     `json:"cpus"`                 // Anywhere(), unless it matters
+	Broker     string        `json:"broker,omitempty"` // socket of the broker of direct sockets; "": that of the namespace
+	Plain      bool          `json:"plain,omitempty"`  // TCP instead of direct sockets, for a test
+	CPUs       Placement     `json:"cpus"`             // Anywhere(), unless it matters
 }
 
 // check reports what cannot be measured.

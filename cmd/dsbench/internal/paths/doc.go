@@ -26,8 +26,6 @@
 // direct: a measurement with more than a hundredth over TCP fails. Only crr is
 // different: a connection for one request stays on TCP, by design.
 //
-// A run of sockmap, too, has to show that its bytes went past TCP.
-//
 // # Concurrency
 //
 // A Path is used by one goroutine at a time.

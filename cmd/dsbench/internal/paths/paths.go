@@ -77,10 +77,6 @@ func Kinds() []Kind {
 		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: over(newLo, tcpbench.GoNet), Extra: true},
 		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: over(newExn, tcpbench.GoNet), Privileged: true, Exn0: true, Extra: true},
 		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: over(newUnix, tcpbench.Unix), Extra: true},
-		{
-			Name: "sockmap", About: "TCP over the loopback interface, past which a BPF program hands the data",
-			Open: newSockmap, Privileged: true, Extra: true, Lacks: []tcpbench.Kind{tcpbench.CRR},
-		},
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
 		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: over(newExn, tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},

@@ -42,7 +42,7 @@ type chart struct {
 }
 
 // pathColours has the colour of each path: one of its own, the same on the whole page. Old results
-// have paths that are no more: velo, rma, ring.
+// have paths that are no more: velo, rma, ring, sockmap.
 var pathColours = map[string]int{
 	"lo": 7, "veth": 9, "exn": 0, "exn:napi": 0, "exn:interrupt": 4, "exn:busy": 5, "exn:adaptive": 8, "exn-shm": 15, "netstack": 6,
 	"ds": 2, "ds-zcopy": 1, "ds-exn": 3, "net": 10, "net-exn": 12, "velo": 11, "velo-shm": 16, "rma": 14, "rma-shm": 18,
