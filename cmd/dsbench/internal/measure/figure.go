@@ -4,7 +4,6 @@ import (
 	"errors"
 	"regexp"
 	"strconv"
-	"strings"
 )
 
 // Iperf3Rate is the pattern of what the receiver got, bits a second, in iperf3's JSON.
@@ -23,9 +22,9 @@ func Figure(pattern, text string) (float64, error) {
 	return 0, errNoFigure
 }
 
-// Number reads a number, in which commas may part thousands; 0: it is none.
+// Number reads a number; 0: it is none.
 func Number(text string) float64 {
-	v, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return 0
 	}

@@ -59,7 +59,6 @@ var (
 	heySays = output{value: `Requests/sec:\s*([0-9.]+)`, p50: `50%+ in ([0-9.]+) (s)ecs`, p99: `99%+ in ([0-9.]+) (s)ecs`,
 		refuse: `Error distribution|\[(?:[013-9]\d\d|2[1-9]\d|20[1-9])\]\s*\d+ responses`}
 	echoSays    = output{value: `^([0-9.]+) requests/s`, p50: `p50 ([0-9.]+) us`, p99: `p99 ([0-9.]+) us`}
-	natsSays    = output{value: `stats: ([0-9,]+) msgs/sec`}
 	pgbenchSays = output{value: `tps = ([0-9.]+)`}
 	loopSays    = output{value: `^([0-9]+)`, per: 1000}
 	dnsSays     = output{value: `Response codes: +(?:(?:NOERROR|NXDOMAIN) \d+ \([0-9.]+%\)(?:, )?)+\n(?s:.*)Queries per second: *([0-9.]+)`,
@@ -101,7 +100,6 @@ func all() []Pair {
 		needs: "sockperf taskset", bound: true,
 		server: "sockperf sr --tcp -i {host} -p {port}", client: "sockperf pp --tcp -i {host} -p {port} -m 64 -t {seconds} --mps=20000000", said: sockSays,
 	}
-	usual := func(p *Pair) { p.client = strings.TrimSuffix(p.client, " --mps=20000000") }
 	redis := Pair{
 		Name: "redis-benchmark", about: "GET of 3 bytes, 50 clients, no pipelining", unit: "1/s", size: 3, streams: 50,
 		needs: "redis-server redis-benchmark", bridged: true, perSecond: 50000, faster: 8,
@@ -124,30 +122,15 @@ func all() []Pair {
 		bridgeClient: "pgbench -h {host} -p {port} -U bench -S -n -c 8 -j 1 -T {seconds} -l --sampling-rate=0.05 --log-prefix={dir}/" + pgbenchLog + " postgres",
 		said:         pgbenchSays, times: pgbenchTimes,
 	}
-	// Not /healthz, which says 500 when the server waits for a millisecond.
-	hey := Pair{
-		Name: "hey", about: "HTTP of two Go programs, 50 keep-alive connections", unit: "1/s", size: 153, streams: 50,
-		needs: "nats-server hey", exnGo: true,
-		server: "nats-server -a {host} -p -1 -m {port}", client: "hey -c 50 -z {seconds}s http://{host}:{port}/leafz", said: heySays,
-	}
-	plain := func(p *Pair) { p.plainPeer = true }
-	list := []Pair{
+	return []Pair{
 		iperf,
 		iperf.like("iperf3-4", "four streams, wherever the scheduler puts them", func(p *Pair) { p.streams, p.bound, p.client = 4, false, p.client+" -P 4" }),
 		sockperf,
-		sockperf.like("sockperf-one-cpu", "the same, both ends on one CPU", func(p *Pair) { p.oneCPU = true; usual(p) }),
+		sockperf.like("sockperf-one-cpu", "the same, both ends on one CPU", func(p *Pair) {
+			p.oneCPU, p.client = true, strings.TrimSuffix(p.client, " --mps=20000000")
+		}),
 		redis, nginx, pgbench,
-		iperf.like("iperf3-plain-peer", "the same against a server without exn-run", plain),
-		sockperf.like("sockperf-plain-peer", "sockperf against a server without exn-run", func(p *Pair) { plain(p); usual(p) }),
-		{
-			Name: "nats-bench", about: "NATS, one publisher, 128 bytes", unit: "1/s", size: 128, streams: 1,
-			needs: "nats-server nats", exnGo: true, perSecond: 1e6,
-			server: "nats-server -a {host} -p {port}",
-			client: "nats -s nats://{host}:{port} bench pub dsbench --msgs {count} --size 128 --no-progress", said: natsSays,
-		},
-		hey,
-		hey.like("hey-1", "the same, one connection", func(p *Pair) { p.streams, p.client = 1, strings.Replace(p.client, "-c 50", "-c 1", 1) }),
-		hey.like("hey-plain-peer", "hey against a server without exn-run", plain),
+		iperf.like("iperf3-plain-peer", "the same against a server without exn-run", func(p *Pair) { p.plainPeer = true }),
 		{
 			Name: "caddy-hey", about: "Caddy serves 1 KiB over 8 keep-alive connections", unit: "1/s", size: 1024, streams: 8,
 			needs: "caddy hey", exnGo: true,
@@ -156,21 +139,10 @@ func all() []Pair {
 			server: "caddy run --config {dir}/Caddyfile --adapter caddyfile", client: "hey -c 8 -z {seconds}s http://{host}:{port}/file", said: heySays,
 		},
 		{
-			Name: "etcd-put", about: "etcd's benchmark, 8 connections that put 256 bytes, no fsync", unit: "1/s", size: 256, streams: 8,
-			needs: "etcd etcd-benchmark", exnGo: true, perSecond: 10000,
-			server: "etcd --data-dir {dir}/etcd --listen-client-urls http://{host}:{port} --advertise-client-urls http://{host}:{port} " +
-				"--listen-peer-urls http://127.0.0.1:0 --log-level error --unsafe-no-fsync",
-			client: "etcd-benchmark --endpoints {host}:{port} --conns 8 --clients 8 put --val-size 256 --total {count}",
-			said:   heySays, // its report is the one that hey's was made of
+			Name: "goecho-8", about: "64 bytes to and fro by package net, 8 connections", unit: "1/s", size: 64, streams: 8,
+			needs: "goecho", exnGo: true, bridged: true,
+			server: "goecho -listen {host}:{port}", client: "goecho -c 8 -t {seconds} {host}:{port}", said: echoSays,
 		},
-	}
-	echo := Pair{unit: "1/s", size: 64, needs: "goecho", exnGo: true, server: "goecho -listen {host}:{port}", said: echoSays}
-	for _, n := range []string{"1", "8", "64"} {
-		list = append(list, echo.like("goecho-"+n, "64 bytes to and fro by package net, connections: "+n, func(p *Pair) {
-			p.streams, p.bridged, p.client = int(measure.Number(n)), n == "8", "goecho -c "+n+" -t {seconds} {host}:{port}"
-		}))
-	}
-	return append(list,
 		redis.like("redis-reconnect", "a connection for each GET", func(p *Pair) {
 			p.named, p.short, p.perSecond, p.faster = true, true, 10000, 1
 			p.client = "redis-benchmark -h {host} -p {port} -c 50 -n {count} -k 0 -t get --csv"
@@ -201,7 +173,7 @@ backend back
 	server nginx {backHost}:{backPort}
 `
 		}),
-		Pair{ // each fourth query is for a name that there is not
+		{ // each fourth query is for a name that there is not
 			Name: "dnsperf-unbound", about: "DNS over UDP, one socket, answers of unbound's own", unit: "1/s", size: 31, streams: 1,
 			needs: "dnsperf unbound", udp: true, named: true,
 			files: map[string]string{"queries": "example.com A\na.example.com A\nb.example.com A\nc.example.com A\n", "unbound.conf": `server:
@@ -222,5 +194,6 @@ backend back
 	local-data: "b.example.com. A 192.0.2.3"
 `},
 			server: "unbound -c {dir}/unbound.conf", client: "dnsperf -s {host} -p {port} -d {dir}/queries -l {seconds}", said: dnsSays,
-		})
+		},
+	}
 }

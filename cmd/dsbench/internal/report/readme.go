@@ -50,7 +50,7 @@ var programNames = map[string]string{
 	"iperf3": "iperf3, one stream", "iperf3-4": "iperf3, four streams",
 	"sockperf": "sockperf ping-pong, 64 bytes, two cores", "sockperf-one-cpu": "the same, both on one core",
 	"redis-benchmark": "redis-benchmark GET", "nginx-wrk": "nginx under wrk, 1 KiB, keep-alive", "pgbench": "pgbench, select only",
-	"iperf3-plain-peer": "iperf3 with a plain TCP peer", "sockperf-plain-peer": "sockperf with a plain TCP peer",
+	"iperf3-plain-peer": "iperf3 with a plain TCP peer",
 }
 
 // tables writes the paths and the programs.
