@@ -28,7 +28,7 @@ const findPause = 100 * time.Millisecond
 //	visiting   the watcher ends                      away      the same
 //	away       found in the node's own namespace     atHome    watch it
 //	away       found in another namespace            visiting  watch it
-//	away       not found, or not to be entered       away      look again after findPause
+//	away       not found, entered or watched         away      look again after findPause
 //	away       the device was removed or closed      over      none: the data path ends with tun.ErrGone
 //	any        close                                 over      end the watcher
 //
@@ -174,10 +174,15 @@ func (p *place) find() (*hostnet.Watcher, error) {
 		state = atHome
 	}
 	p.up = false
-	if err := p.move(state, conn, link.Index, ns); err != nil {
-		return nil, err
+	err = p.move(state, conn, link.Index, ns)
+	var watcher *hostnet.Watcher
+	if err == nil {
+		watcher, err = conn.Watch(link.Index, p.follow)
 	}
-	return conn.Watch(link.Index, p.follow)
+	if err != nil {
+		return nil, errors.Join(err, p.move(away, nil, 0, nil))
+	}
+	return watcher, nil
 }
 
 // follow mirrors the kernel's addresses and routes of the interface into the stack, and restores

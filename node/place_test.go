@@ -1,8 +1,10 @@
 package node
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"exnet/node/tun"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // An interface that a user moves to another namespace works there by the addresses that it gets,
@@ -70,6 +73,73 @@ func TestRootIPv6OffAndOn(t *testing.T) {
 		disable("0")
 		awaitAddrs(t, ns, Addr4(0), Addr6(0), n.linkLocal())
 		reaches(t, ns, addrs(1)[1], 56)
+	}
+}
+
+// A node that finds its interface, and has no descriptor to watch it, says that the interface is
+// elsewhere, and looks again.
+func TestRootUnwatched(t *testing.T) {
+	c := startCluster(t, ClusterConfig{Nodes: 1})
+	n := c.Nodes[0]
+	p := &n.place
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	p.tracked = nil // this test looks
+	for room, unwatched := 0, false; ; room++ {
+		if err := p.move(away, nil, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		restore := leaveDescriptors(t, room)
+		watcher, err := p.find()
+		restore()
+		if err == nil {
+			if !unwatched {
+				t.Error("no look failed to watch what it had found")
+			}
+			if err := watcher.Close(); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		if !errors.Is(err, unix.EMFILE) {
+			t.Fatalf("with %d descriptors: %v", room, err)
+		}
+		unwatched = unwatched || strings.Contains(err.Error(), "watching")
+		err = n.Kernel(func(*hostnet.Conn, int, string) error { return nil })
+		if !errors.Is(err, ErrElsewhere) {
+			t.Fatalf("with %d descriptors nobody watches the interface, and it counts as found: %v", room, err)
+		}
+	}
+}
+
+// leaveDescriptors leaves so many descriptors to this process, until restore.
+func leaveDescriptors(t *testing.T, room int) (restore func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for range room + 1 {
+		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(fds[room]), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
