@@ -152,8 +152,9 @@ void ds_dg_in_check(struct ds_dgram *d)
 		if (!ds_dg_reached(i->addr[1], i->port[1], i->addr[0], i->port[0], &cookie) || cookie != f->cookie)
 			ds_dg_in_moved(d, f);
 	}
-	if (d->nin && now - d->swept >= DS_DG_TIDY_US * ds_ticks_us()) {
+	if (d->nin && now - d->swept >= DS_DG_TIDY_US * ds_ticks_us() && ds_setup_try()) {
 		d->swept = now;
 		ds_dg_in_sweep(d);
+		ds_setup_unlock();
 	}
 }

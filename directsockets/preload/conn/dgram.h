@@ -441,7 +441,8 @@ void ds_dg_in_moved(struct ds_dgram *d, struct ds_dg_in *f) DS_HIDDEN;
 /* Nobody reads what is in the flows of d any more. */
 void ds_dg_in_drop_all(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_in_close_all(struct ds_dgram *d, int why) DS_HIDDEN;
-/* Forgets flows that are over. */
+/* Forgets flows that are over. With the lock of setup, too: a child that is made meanwhile would
+ * free what is half freed. */
 void ds_dg_in_sweep(struct ds_dgram *d) DS_HIDDEN;
 /* The flow of a source; NULL: there is none. */
 struct ds_dg_in *ds_dg_from(struct ds_dgram *d, const uint8_t addr[16], uint16_t port) DS_HIDDEN;

@@ -267,6 +267,26 @@ static void publishes(void)
 	free(s->f.mem);
 }
 
+// A flow that is over is not freed while a process is being made, which copies all in the middle of
+// that.
+static void forks(void)
+{
+	struct sender *s = &senders[0];
+
+	d = (struct ds_dgram){.family = AF_INET, .credit = ds_dg_ticks(50000), .credited = ds_ticks()};
+	begin(s, 1);
+	ds_dg_in_close_all(&d, DS_WHY_SHARED);
+	CHECK(ds_setup_lock(), "no lock");
+	ds_dg_in_check(&d);
+	CHECK(d.nin == 1, "%u flows during a fork", d.nin);
+	ds_setup_unlock();
+	d.looked = 0;
+	ds_dg_in_check(&d);
+	CHECK(d.nin == 0, "%u flows after it", d.nin);
+	close(s->theirs);
+	free(s->f.mem);
+}
+
 int main(int argc, char **argv)
 {
 	const char *spec = argc > 1 ? argv[1] : "../SPEC.md";
@@ -275,6 +295,7 @@ int main(int argc, char **argv)
 	table(spec, "10.8", ds_dg_in_steps, ins);
 	table(spec, "10.9", ds_dg_setup_steps, setups);
 	publishes();
+	forks();
 	for (int i = 0; i < WALKS && !failures; i++)
 		walk();
 	for (int i = 0; i <= DG_IN_ENDED; i++)
