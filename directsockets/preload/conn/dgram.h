@@ -288,6 +288,9 @@ void ds_dg_forked(int pid) DS_HIDDEN;
 void ds_dg_forked_unprepared(bool child) DS_HIDDEN;
 /* May another process have d? Looks whether those that might have ended. With the lock of setup. */
 bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
+/* The program that this process executes inherits d: other processes that have it hear of its end,
+ * and not of this call. */
+void ds_dg_inherited(struct ds_dgram *d) DS_HIDDEN;
 /* All sockets may be had by the process that has the other end of fd, of a pair of sockets; -1: by
  * one that never ends. With the lock of setup. */
 void ds_dg_add_relative(int fd) DS_HIDDEN;

@@ -4,6 +4,7 @@
 #include "conn/inner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 
 enum {
@@ -12,7 +13,8 @@ enum {
 };
 
 /* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its
- * parent has. An end of file says that all of those are gone that had the other end. */
+ * parent has. An end of file says that all of those are gone that had the other end. A program that
+ * one of them executes has it as long as it may have sockets. */
 static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
 
 /* With the lock of setup: is relative i gone? */
@@ -32,12 +34,22 @@ static bool gone(int i)
 bool ds_dg_shared(struct ds_dgram *d)
 {
 	int saved = errno;
+	uint32_t before = d->relatives;
 
 	for (int i = 0; i < RELATIVES; i++)
 		if ((d->relatives >> i & 1) && gone(i))
 			d->relatives &= ~(1u << i);
+	if (before && !d->relatives) /* they may have changed it */
+		DS_SET(d->nonblock, DS_NONBLOCK_UNKNOWN);
 	errno = saved;
 	return d->relatives != 0;
+}
+
+void ds_dg_inherited(struct ds_dgram *d)
+{
+	for (int i = 0; i < RELATIVES; i++)
+		if ((d->relatives >> i & 1) && relatives[i] >= 0)
+			REAL(fcntl, relatives[i], F_SETFD, 0);
 }
 
 /* d may be had by the processes of *which, a set. */

@@ -82,6 +82,14 @@ static void left_by_threads(struct conn *c, void *arg)
 	__atomic_store_n(&c->users, (c->nfds > 0) + 1, __ATOMIC_RELAXED); /* and the one that conn_each has */
 }
 
+/* The same, for ds_dg_each. */
+static void dgram_left_by_threads(struct ds_dgram *d, void *arg)
+{
+	(void)arg;
+	__atomic_store_n(&d->users, (d->nfds > 0) + 1, __ATOMIC_RELAXED);
+	ds_dg_put(d);
+}
+
 void fork_child(void)
 {
 	fd_after_fork();
@@ -105,6 +113,8 @@ void fork_child(void)
 		ds_dg_forked(0);
 	ds_fork_child();
 	fd_numbers_child();
-	if (!in_call)
-		conn_each(~0u, left_by_threads, NULL);
+	if (in_call)
+		return;
+	conn_each(~0u, left_by_threads, NULL);
+	ds_dg_each(dgram_left_by_threads, NULL);
 }

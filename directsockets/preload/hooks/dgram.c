@@ -462,8 +462,10 @@ void dg_inherited(void)
 		struct ds_dgram *d = word_dgram(fd_word((int)fd));
 		int fl = d ? REAL(fcntl, (int)fd, F_GETFD) : -1;
 
-		if (fl >= 0 && !(fl & FD_CLOEXEC))
-			ds_dg_harden(d, DS_WHY_PROGRAM);
+		if (fl < 0 || (fl & FD_CLOEXEC))
+			continue;
+		ds_dg_harden(d, DS_WHY_PROGRAM);
+		ds_dg_inherited(d);
 	}
 	errno = saved;
 }
