@@ -7,7 +7,10 @@
 // # Architecture
 //
 //	Open ─▶ File ─┬─ program headers ─▶ Interpreter, Needed
+//	              ├─ section headers ─▶ Place, Section, IsGo
 //	              └─ .go.buildinfo ───▶ Modules
+//
+// The headers of programs and of sections are read once.
 //
 // # Concurrency
 //

@@ -3,6 +3,7 @@ package elffile
 import (
 	"debug/buildinfo"
 	"debug/elf"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,8 +31,11 @@ func readFile(path string) (r read, err error) {
 	if r.needed, err = f.Needed(); err != nil {
 		return r, err
 	}
-	modules, err := f.Modules()
-	r.modules, r.isGo = modules, err == nil
+	r.isGo = f.IsGo()
+	r.modules, err = f.Modules()
+	if err != nil && !errors.Is(err, ErrNotGo) {
+		return r, err
+	}
 	return r, nil
 }
 
@@ -109,6 +113,28 @@ func TestMachines(t *testing.T) {
 		if Machines[name].ID != uint16(want) {
 			t.Errorf("%s: %+v, want %d", name, Machines[name], want)
 		}
+	}
+}
+
+// A Go program without section headers is known by its build information.
+func TestNoSections(t *testing.T) {
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sectionHeaders = 58 // e_shentsize, e_shnum and e_shstrndx, 2 bytes each
+	clear(text[sectionHeaders : sectionHeaders+6])
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, _, _, ok := f.Place(".text"); ok || !f.IsGo() {
+		t.Errorf("sections: %t, Go: %t", ok, f.IsGo())
 	}
 }
 

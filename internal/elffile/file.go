@@ -41,6 +41,7 @@ type File struct {
 	order    binary.ByteOrder
 	head     header
 	segments []Segment
+	sections *sections // nil: not read yet
 }
 
 // header is the part of the file's header that is used.
@@ -189,15 +190,6 @@ func (e *File) ReadAt(b []byte, off int64) (int, error) { return e.f.ReadAt(b, o
 
 // Stat returns what os.File's does.
 func (e *File) Stat() (os.FileInfo, error) { return e.f.Stat() }
-
-// Section returns the bytes of a section; nil: there is none.
-func (e *File) Section(name string) ([]byte, error) {
-	_, off, size, ok := e.Place(name)
-	if !ok {
-		return nil, nil
-	}
-	return e.read(off, size)
-}
 
 // Dynamic returns the value of each tag of the dynamic section.
 func (e *File) Dynamic() (map[uint64]uint64, error) {

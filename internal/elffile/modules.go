@@ -61,17 +61,16 @@ func (e *File) Modules() ([]string, error) {
 	return paths, nil
 }
 
-// IsGo reports whether it is a Go program: it has build information, or, where a build leaves that
-// out (esbuild's does), a line table.
+// IsGo reports whether it is a Go program. It has a line table, by which a build without build
+// information (esbuild's) is known; a file without sections has build information alone.
 func (e *File) IsGo() bool {
-	if _, err := e.Modules(); err == nil {
-		return true
+	for _, table := range []string{".gopclntab", ".data.rel.ro.gopclntab"} { // the second of a PIE
+		if _, _, _, ok := e.Place(table); ok {
+			return true
+		}
 	}
-	_, _, _, ok := e.Place(".gopclntab")
-	if !ok {
-		_, _, _, ok = e.Place(".data.rel.ro.gopclntab") // of a PIE
-	}
-	return ok
+	_, err := e.Modules()
+	return err == nil
 }
 
 // buildInfo returns the build information from its header on.
@@ -101,32 +100,6 @@ func (e *File) buildPlace() (off, size uint64) {
 		}
 	}
 	return 0, 0
-}
-
-// Place returns where a section is in memory and in the file.
-func (e *File) Place(name string) (addr, off, size uint64, ok bool) {
-	h := e.head
-	least := map[int]int{32: 40, 64: 64}[e.Bits]
-	if h.shentsize < least || h.shstrndx >= h.shnum {
-		return 0, 0, 0, false
-	}
-	b, err := e.read(h.shoff, uint64(h.shnum*h.shentsize))
-	if err != nil {
-		return 0, 0, 0, false
-	}
-	word := func(i, n int) uint64 { return e.word(b[i*h.shentsize+8+n*e.Bits/8:]) }
-	names, err := e.read(word(h.shstrndx, 2), word(h.shstrndx, 3))
-	if err != nil {
-		return 0, 0, 0, false
-	}
-	for i := range h.shnum {
-		if at := e.order.Uint32(b[i*h.shentsize:]); uint64(at) < uint64(len(names)) {
-			if got, _, _ := bytes.Cut(names[at:], []byte{0}); string(got) == name {
-				return word(i, 1), word(i, 2), word(i, 3), true
-			}
-		}
-	}
-	return 0, 0, 0, false
 }
 
 // counted cuts a string that follows its length off b.
