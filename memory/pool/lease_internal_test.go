@@ -32,14 +32,14 @@ func TestLookAfterTime(t *testing.T) {
 	if why != wire.StatusOK {
 		t.Fatal(why)
 	}
-	s.look(l)
+	s.expire(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.deadline.IsZero() {
 		t.Fatal("its time is over, and it is not wanted back")
 	}
 	now := time.Now()
-	if next := s.nextLocked(l, now); next != l.deadline.Sub(now) {
+	if next := s.untilDueLocked(l, now); next != l.deadline.Sub(now) {
 		t.Errorf("looked at again after %v, and its deadline is after %v", next, l.deadline.Sub(now))
 	}
 }

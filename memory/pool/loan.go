@@ -72,12 +72,12 @@ func (r request) valid() bool {
 	return r.size > 0 && r.size%u == 0 && r.min > 0 && r.min <= r.size && r.min%u == 0 && r.time >= 0
 }
 
-// leftLocked returns how much of the node's memory a borrower could still have, and why it is not
-// more. The server's lock is held.
+// allowanceLocked returns how much of this node's memory a borrower may still have by the limits,
+// and which limit it is. The server's lock is held.
 //
 // +checklocks:s.mu
-func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, wire.Status) {
-	left, why := s.limits.Lend-s.lent+s.going, wire.StatusFull
+func (s *Server) allowanceLocked(node fabric.NodeID, account caller.Account) (int64, wire.Status) {
+	left, why := s.limits.Lend-s.lent+s.returning, wire.StatusFull
 	var ofNode, ofUser int64
 	for _, l := range s.loans {
 		if l.node == node {
@@ -96,11 +96,11 @@ func (s *Server) leftLocked(node fabric.NodeID, account caller.Account) (int64, 
 	return max(left, 0), why
 }
 
-// manyLocked says whether other nodes have as many leases as they may, or the one that asks has.
-// The server's lock is held.
+// atLeaseLimitLocked reports whether the node that asks has as many leases as a node may have, or
+// all other nodes together as many as they may. The server's lock is held.
 //
 // +checklocks:s.mu
-func (s *Server) manyLocked(node fabric.NodeID) bool {
+func (s *Server) atLeaseLimitLocked(node fabric.NodeID) bool {
 	all, its := 0, 0
 	for _, l := range s.loans {
 		if l.holder == holder(s.own) {
@@ -114,16 +114,16 @@ func (s *Server) manyLocked(node fabric.NodeID) bool {
 	return its >= perNode || all >= allNodes
 }
 
-// settleTime is how long a request waits for memory that is being given back.
-const settleTime = 2 * time.Second
+// returnTime is how long a request waits for memory that is being given back.
+const returnTime = 2 * time.Second
 
-// settle waits until there is memory for a request, as far as it is being given back.
-func (s *Server) settle(size int64) {
-	late := time.NewTimer(settleTime)
+// awaitReturning waits while memory that is being given back may make room for size bytes.
+func (s *Server) awaitReturning(size int64) {
+	late := time.NewTimer(returnTime)
 	defer late.Stop()
 	for {
 		s.mu.Lock()
-		enough, freed := s.going == 0 || s.limits.Lend-s.lent >= size, s.freed
+		enough, freed := s.returning == 0 || s.limits.Lend-s.lent >= size, s.freed
 		s.mu.Unlock()
 		if enough {
 			return
@@ -138,7 +138,7 @@ func (s *Server) settle(size int64) {
 
 // lend gives a loan to a holder, or says why not and how much could be had.
 func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status) {
-	s.settle(r.size)
+	s.awaitReturning(r.size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() {
@@ -152,10 +152,10 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	if s.hub.Ended() || s.limits.Lend == 0 {
 		return nil, 0, wire.StatusNoLender
 	}
-	if h != holder(s.own) && s.manyLocked(r.node) {
+	if h != holder(s.own) && s.atLeaseLimitLocked(r.node) {
 		return nil, 0, wire.StatusBusy
 	}
-	left, why = s.leftLocked(r.node, r.account)
+	left, why = s.allowanceLocked(r.node, r.account)
 	if there := s.limits.Lend - s.lent; there < left {
 		left, why = max(there, 0), wire.StatusFull
 	}
@@ -208,18 +208,18 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	s.loans[l.id] = l
 	s.lent += size
 	s.count.Granted++
-	l.timer = time.AfterFunc(s.nextLocked(l, now), func() { s.look(l) })
+	l.timer = time.AfterFunc(s.untilDueLocked(l, now), func() { s.expire(l) })
 	return l, left - size, wire.StatusOK
 }
 
 // latest is the latest time that a message can name, in ns since 1970.
 var latest = time.Unix(0, math.MaxInt64)
 
-// onLocked brings a loan to its next state. The function that it returns, unless it is nil, takes
-// the memory back: the caller calls it without the lock.
+// applyLocked applies an event to a loan, and tells the holder. If the loan ends by it, it returns
+// the function that takes the memory back: the caller calls it without the lock.
 //
 // +checklocks:s.mu
-func (s *Server) onLocked(l *loan, ev lease.Event) (free func()) {
+func (s *Server) applyLocked(l *loan, ev lease.Event) (free func()) {
 	act := l.On(ev)
 	switch act {
 	case lease.ActWant:
@@ -228,16 +228,17 @@ func (s *Server) onLocked(l *loan, ev lease.Event) (free func()) {
 		l.After(func() { l.holder.goneLocked(l.id, l.why) })
 	}
 	if act == lease.ActEnd || act == lease.ActEndSay {
-		return s.takeLocked(l)
+		return s.removeLocked(l)
 	}
 	return nil
 }
 
-// endLocked is onLocked that takes the memory back soon.
+// applySoonLocked applies an event to a loan. If the loan ends by it, the hub takes the memory back
+// later.
 //
 // +checklocks:s.mu
-func (s *Server) endLocked(l *loan, ev lease.Event) {
-	if free := s.onLocked(l, ev); free != nil {
+func (s *Server) applySoonLocked(l *loan, ev lease.Event) {
+	if free := s.applyLocked(l, ev); free != nil {
 		s.hub.Finish(free)
 	}
 }
@@ -255,14 +256,14 @@ func (s *Server) untouchedLocked() (n int64) {
 	return n
 }
 
-// nextLocked is how long nothing happens to a loan by itself. The server's lock is held.
-func (s *Server) nextLocked(l *loan, now time.Time) time.Duration {
+// untilDueLocked returns after which time expire has to look at a loan. The server's lock is held.
+func (s *Server) untilDueLocked(l *loan, now time.Time) time.Duration {
 	next := l.renewed.Add(s.cfg.TTL)
 	if l.holder == holder(s.own) {
 		next = now.Add(time.Hour) // the process's connection says that it lives
 	}
 	at := l.until
-	if !l.May(lease.OnWanted) { // that time is over
+	if !l.May(lease.OnWanted) { // until has passed, or the lender wants it back: the deadline counts
 		at = l.deadline
 	}
 	if !at.IsZero() && at.Before(next) {
@@ -271,8 +272,10 @@ func (s *Server) nextLocked(l *loan, now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
-// look ends a loan whose time is over.
-func (s *Server) look(l *loan) {
+// expire is what a loan's timer calls. It takes the memory back when the deadline has passed, or
+// the borrower gave no sign of life for the TTL. It asks for the memory when the lease's time is
+// over.
+func (s *Server) expire(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loans[l.id] != l {
@@ -286,19 +289,19 @@ func (s *Server) look(l *loan) {
 	case !l.deadline.IsZero() && !now.Before(l.deadline):
 		s.count.Forced++
 		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
-		s.endLocked(l, lease.OnTaken)
+		s.applySoonLocked(l, lease.OnTaken)
 		return
 	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
 		s.count.Dropped++
 		l.why = wire.StatusExpired
-		s.endLocked(l, lease.OnTaken)
+		s.applySoonLocked(l, lease.OnTaken)
 		return
 	case l.deadline.IsZero() && !l.until.IsZero() && !now.Before(l.until):
 		s.count.Expired++
 		s.revokeLocked(l, wire.StatusExpired, s.cfg.Revoke)
 		return
 	}
-	l.timer.Reset(s.nextLocked(l, now))
+	l.timer.Reset(s.untilDueLocked(l, now))
 }
 
 // couldRenew returns since when a holder of another host can renew: now, if there is no link to it.
@@ -314,8 +317,8 @@ func couldRenew(h holder, now time.Time) (since time.Time) {
 	return since
 }
 
-// revokeLocked asks for a loan, which ends after the time given in any case. The server's lock is
-// held.
+// revokeLocked asks the holder to give a loan back. If it does not, expire ends the loan after
+// within. The server's lock is held.
 //
 // +checklocks:s.mu
 func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
@@ -324,8 +327,8 @@ func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
 	}
 	now := time.Now()
 	l.deadline, l.why = now.Add(within), why
-	s.endLocked(l, lease.OnWanted)
-	l.timer.Reset(s.nextLocked(l, now))
+	s.applySoonLocked(l, lease.OnWanted)
+	l.timer.Reset(s.untilDueLocked(l, now))
 }
 
 // giveBack ends a loan that its holder returns. When it returns, others may have the memory.
@@ -338,20 +341,20 @@ func (s *Server) giveBack(h holder, id uint64) {
 	}
 	s.count.Returned++
 	if len(l.regions) > 0 { // transfers may run
-		s.endLocked(l, lease.OnReturned)
+		s.applySoonLocked(l, lease.OnReturned)
 		s.mu.Unlock()
 		return
 	}
-	free := s.onLocked(l, lease.OnReturned)
+	free := s.applyLocked(l, lease.OnReturned)
 	s.mu.Unlock()
 	free() // a loan that is in the table has not ended
 }
 
-// unanswered ends a loan that its holder is not given.
-func (s *Server) unanswered(l *loan) {
+// undelivered ends a loan whose grant did not reach the holder.
+func (s *Server) undelivered(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(l, lease.OnReturned)
+	s.applySoonLocked(l, lease.OnReturned)
 }
 
 // renew notes that the borrower of a loan lives. It returns false if there is no such loan.
@@ -363,7 +366,7 @@ func (s *Server) renew(h holder, id uint64) bool {
 		return false
 	}
 	l.renewed = time.Now()
-	l.timer.Reset(s.nextLocked(l, l.renewed))
+	l.timer.Reset(s.untilDueLocked(l, l.renewed))
 	return true
 }
 
@@ -374,21 +377,21 @@ func (s *Server) dropLocked(h holder) {
 	for _, l := range s.loans {
 		if l.holder == h {
 			s.count.Dropped++
-			s.endLocked(l, lease.OnLost)
+			s.applySoonLocked(l, lease.OnLost)
 		}
 	}
 }
 
-// takeLocked ends a loan. The function that it returns takes the memory back: nobody reads or
-// writes it afterwards, whoever still has a descriptor of it. The server's lock is held now, and
-// not then.
+// removeLocked takes a loan out of the table. The function that it returns takes the memory back:
+// nobody reads or writes it afterwards, whoever still has a descriptor of it. The server's lock is
+// held now, and must not be held by the caller of that function.
 //
 // +checklocks:s.mu
-func (s *Server) takeLocked(l *loan) func() {
+func (s *Server) removeLocked(l *loan) func() {
 	delete(s.loans, l.id)
 	l.timer.Stop()
 	fd := l.fd
-	s.going += l.size
+	s.returning += l.size
 	return func() {
 		l.exported.close()
 		_ = unix.Ftruncate(fd, 0) // it is sealed against growing alone
@@ -396,7 +399,7 @@ func (s *Server) takeLocked(l *loan) func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.lent -= l.size
-		s.going -= l.size
+		s.returning -= l.size
 		close(s.freed)
 		s.freed = make(chan struct{})
 	}

@@ -25,7 +25,7 @@ func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
 	}
 	fd, err := o.s.loanFd(l)
 	if err != nil {
-		o.s.unanswered(l)
+		o.s.undelivered(l)
 		return grant{}, wire.Message{Status: wire.StatusNoLender}
 	}
 	o.s.mu.Lock()

@@ -206,7 +206,7 @@ func (p *peer) handle(h *heard) error {
 			return nil
 		}
 		s.mu.Lock()
-		left, why := s.leftLocked(p.node, p.account(m.Account))
+		left, why := s.allowanceLocked(p.node, p.account(m.Account))
 		if s.limits.Lend == 0 {
 			reply.Status = wire.StatusNoLender
 		}
@@ -268,7 +268,7 @@ func (p *peer) lendTo(m, reply wire.Message) {
 	if !p.far {
 		fd, err := s.loanFd(l)
 		if err != nil {
-			s.unanswered(l)
+			s.undelivered(l)
 			reply.Status = wire.StatusNoLender
 			p.post(reply)
 			return

@@ -99,10 +99,10 @@ type Server struct {
 	lastID uint64           // +checklocks:mu
 	// lent: the bytes of the loans, and of those whose memory is being given back.
 	lent int64 // +checklocks:mu
-	// going: of these, the bytes whose memory is being given back, and freed is closed, and
-	// replaced, when some have been.
-	going int64         // +checklocks:mu
-	freed chan struct{} // +checklocks:mu
+	// returning: of these, the bytes whose memory is being given back. freed is closed, and
+	// replaced, whenever some are back.
+	returning int64         // +checklocks:mu
+	freed     chan struct{} // +checklocks:mu
 	// borrowers: processes that have a lease.
 	borrowers map[*borrower]struct{}  // +checklocks:mu
 	peers     map[fabric.NodeID]*peer // +checklocks:mu
@@ -188,7 +188,7 @@ func (s *Server) Close() {
 		p.Abort()
 	}
 	for _, l := range s.loans {
-		s.endLocked(l, lease.OnLost)
+		s.applySoonLocked(l, lease.OnLost)
 	}
 	s.mu.Unlock()
 	s.hub.Wait()
