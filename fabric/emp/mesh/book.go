@@ -71,20 +71,21 @@ func (r Rumor) sum() uint64 {
 type entry struct {
 	Rumor                  // its endpoint is that of the connection, or the one tried last
 	met     bool           // there was a connection: token and time are what the node itself has said
-	own     netip.AddrPort // where, if so
-	says    []word
+	metAt   netip.AddrPort // the endpoint of the last connection, if met
+	reports []report
 	up      bool
 	heard   time.Time // when there was a connection, or a rumor, last
 	hurried time.Time // when a rumor brought its attempt forward
 	try     attempt
 	turn    *turn // in which it is dialed
-	place   int   // in the queue of its turn; -1: in none, because it is up or being dialed
+
+	queueIndex int // in the queue of its turn; -1: in none, because it is up or being dialed
 }
 
-// word is where a member says that a node is.
-type word struct {
-	teller fabric.NodeID
-	at     netip.AddrPort
+// report is where a member says that a node is.
+type report struct {
+	teller   fabric.NodeID
+	endpoint netip.AddrPort
 }
 
 // attempt is when somebody is dialed next.
@@ -101,14 +102,15 @@ func pick[T any](first bool, a, b T) T {
 	return b
 }
 
-// fail puts the next attempt off.
+// fail puts the next attempt off, by a random time around the wait, which doubles.
 func (a *attempt) fail(now time.Time, rnd *rand.Rand) {
 	a.dialing = false
 	a.wait = min(max(2*a.wait, firstRetry), lastRetry)
-	a.next = now.Add(a.wait*3/4 + rand.N(a.wait/2+1))
+	random := rand.Int64N
 	if rnd != nil {
-		a.next = now.Add(a.wait*3/4 + time.Duration(rnd.Int64N(int64(a.wait/2+1))))
+		random = rnd.Int64N
 	}
+	a.next = now.Add(a.wait*3/4 + time.Duration(random(int64(a.wait/2+1))))
 }
 
 // seed is an address that this node was told to join at. Who is there is not known
@@ -138,8 +140,8 @@ type book struct {
 	nodes   map[fabric.NodeID]*entry
 	ups     []fabric.NodeID         // those that are up, in order
 	left    map[emp.Token]time.Time // who has said that it leaves, and when
-	known   *turn                   // of those that were met
-	tellers map[fabric.NodeID]*turn // of those that members tell of
+	met     *turn                   // the nodes that were met
+	tellers map[fabric.NodeID]*turn // the nodes that members report, by the member
 	last    fabric.NodeID           // whose turn was the last
 	removed []fabric.NodeID         // since the owner looked
 	ignored uint64                  // rumors beyond what a member may report
@@ -147,13 +149,13 @@ type book struct {
 	digest  uint64 // of those that are up, and of this node
 	changed time.Time
 	synced  time.Time
-	quiet   time.Time  // nobody is due before; zero: unknown
+	nextDue time.Time  // nobody is to be dialed before; zero: unknown
 	rnd     *rand.Rand // nil: the common one
 }
 
 func newBook(self Rumor, seeds int) *book {
 	return &book{self: self, seeds: make([]seed, seeds), nodes: make(map[fabric.NodeID]*entry), left: make(map[emp.Token]time.Time),
-		known: &turn{own: true}, tellers: make(map[fabric.NodeID]*turn), digest: self.sum()}
+		met: &turn{met: true}, tellers: make(map[fabric.NodeID]*turn), digest: self.sum()}
 }
 
 // target is whom to dial.
@@ -166,10 +168,10 @@ type target struct {
 
 // due returns whom to dial now; dialed follows for each.
 func (b *book) due(now time.Time) (all []target) {
-	if now.Before(b.quiet) {
+	if now.Before(b.nextDue) {
 		return nil
 	}
-	b.quiet = now.Add(time.Hour)
+	b.nextDue = now.Add(time.Hour)
 	for i := range b.seeds {
 		s := &b.seeds[i]
 		if s.state >= seedSelf || s.state == seedMet && b.isUp(s.met) || s.try.dialing {
@@ -180,7 +182,7 @@ func (b *book) due(now time.Time) (all []target) {
 			b.dials++
 			all = append(all, target{seed: i})
 		} else {
-			b.later(s.try.next)
+			b.dueAt(s.try.next)
 		}
 	}
 	for turns := b.turns(); len(turns) > 0; {
@@ -200,21 +202,22 @@ func (b *book) due(now time.Time) (all []target) {
 	return all
 }
 
-func (b *book) later(at time.Time) {
-	if at.Before(b.quiet) {
-		b.quiet = at
+// dueAt notes that somebody is to be dialed at a time.
+func (b *book) dueAt(at time.Time) {
+	if at.Before(b.nextDue) {
+		b.nextDue = at
 	}
 }
 
 // endpoints are where it may be, at least one.
 func (e *entry) endpoints() (all []netip.AddrPort) {
-	for _, w := range e.says {
-		if !slices.Contains(all, w.at) {
-			all = append(all, w.at)
+	for _, r := range e.reports {
+		if !slices.Contains(all, r.endpoint) {
+			all = append(all, r.endpoint)
 		}
 	}
-	if e.met && !slices.Contains(all, e.own) {
-		all = append(all, e.own)
+	if e.met && !slices.Contains(all, e.metAt) {
+		all = append(all, e.metAt)
 	}
 	return all
 }
@@ -222,7 +225,7 @@ func (e *entry) endpoints() (all []netip.AddrPort) {
 // dialed says how an attempt ended: with ok met is the node that answered. If there is a connection
 // now, connected was called before.
 func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
-	b.quiet = time.Time{}
+	b.nextDue = time.Time{}
 	b.dials--
 	if t.seed < 0 {
 		if t.turn != nil {
@@ -254,10 +257,10 @@ func (b *book) freeSeed() int {
 	return i
 }
 
-// name says whether a seed's name has its address now. An address that is gone is no longer dialed;
-// one that comes back counts as new.
-func (b *book) name(i int, has bool) {
-	b.quiet = time.Time{}
+// nameHas says whether a seed's name has its address now. An address that is gone is no longer
+// dialed; one that comes back counts as new.
+func (b *book) nameHas(i int, has bool) {
+	b.nextDue = time.Time{}
 	if i == len(b.seeds) {
 		b.seeds = append(b.seeds, seed{})
 	}
@@ -276,22 +279,22 @@ func (b *book) isUp(n fabric.NodeID) bool {
 
 // connected says that there is a connection to a node.
 func (b *book) connected(now time.Time, r Rumor) {
-	b.quiet = time.Time{}
+	b.nextDue = time.Time{}
 	e := b.nodes[r.Node]
 	if e != nil && e.up && e.Token != r.Token {
 		b.down(now, r.Node)
 	}
 	if e == nil {
-		e = &entry{place: -1}
+		e = &entry{queueIndex: -1}
 		b.nodes[r.Node] = e
 	}
 	e.leaveQueue()
-	for _, w := range e.says {
-		if t := b.tellers[w.teller]; t != nil {
+	for _, told := range e.reports {
+		if t := b.tellers[told.teller]; t != nil {
 			delete(t.told, r.Node) // it is no rumor any more
 		}
 	}
-	e.Rumor, e.own, e.met, e.turn = r, r.Endpoint, true, b.known
+	e.Rumor, e.metAt, e.met, e.turn = r, r.Endpoint, true, b.met
 	delete(b.left, r.Token)
 	e.heard, e.try.wait = now, 0
 	if !e.up {
@@ -310,7 +313,7 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	if e == nil || !e.up {
 		return
 	}
-	b.quiet = time.Time{}
+	b.nextDue = time.Time{}
 	e.up = false
 	i, _ := slices.BinarySearch(b.ups, n)
 	b.ups = slices.Delete(b.ups, i, i+1)
@@ -319,32 +322,32 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	e.try.wait = 0
 	e.try.fail(now, b.rnd)
 	b.wait(e)
-	b.silence(n)
+	b.forgetReports(n)
 }
 
-// silence forgets what a member has reported about nodes that this one has not met.
-func (b *book) silence(n fabric.NodeID) {
+// forgetReports forgets what a member has reported about nodes that this one has not met.
+func (b *book) forgetReports(n fabric.NodeID) {
 	t := b.tellers[n]
 	if t == nil {
 		return
 	}
 	delete(b.tellers, n)
 	for _, e := range t.told {
-		e.says = slices.DeleteFunc(e.says, func(w word) bool { return w.teller == n })
-		if len(e.says) == 0 {
+		e.reports = slices.DeleteFunc(e.reports, func(r report) bool { return r.teller == n })
+		if len(e.reports) == 0 {
 			b.remove(e)
 			continue
 		}
 		if e.turn == t { // another one tells of it, too
 			e.leaveQueue()
-			e.turn = b.tellers[e.says[0].teller]
+			e.turn = b.tellers[e.reports[0].teller]
 			b.wait(e)
 		}
 	}
 }
 
-// gone says that a node has said that it leaves.
-func (b *book) gone(now time.Time, n fabric.NodeID) {
+// leaves says that a node has said that it leaves.
+func (b *book) leaves(now time.Time, n fabric.NodeID) {
 	b.down(now, n)
 	if e := b.nodes[n]; e != nil {
 		b.left[e.Token] = now
@@ -355,8 +358,8 @@ func (b *book) gone(now time.Time, n fabric.NodeID) {
 // remove takes a node out of the book that is not up.
 func (b *book) remove(e *entry) {
 	e.leaveQueue()
-	for _, w := range e.says {
-		if t := b.tellers[w.teller]; t != nil {
+	for _, r := range e.reports {
+		if t := b.tellers[r.teller]; t != nil {
 			delete(t.told, e.Node)
 		}
 	}
@@ -377,20 +380,20 @@ func (b *book) learn(now time.Time, teller fabric.NodeID, rumors []Rumor) (news 
 		case e != nil && e.met && e.Token != r.Token && e.Since > r.Since:
 			continue // of its life before, by its own word
 		}
-		if e, heard := b.hear(now, teller, e, r); heard {
+		if e, heard := b.noteReport(now, teller, e, r); heard {
 			e.heard = now
-			news = b.hurry(now, e, r) || news
+			news = b.bringForward(now, e, r) || news
 		}
 	}
 	if news {
-		b.quiet = time.Time{}
+		b.nextDue = time.Time{}
 	}
 	return news
 }
 
-// hear notes at which address a member says that a node is, if that is not up; false: the member
-// reports too many.
-func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*entry, bool) {
+// noteReport notes at which address a member says that a node is, if that is not up; false: the
+// member reports too many.
+func (b *book) noteReport(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*entry, bool) {
 	t := b.tellers[teller]
 	if t == nil {
 		t = &turn{teller: teller, told: make(map[fabric.NodeID]*entry)}
@@ -403,21 +406,21 @@ func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*en
 		}
 	}
 	if e == nil {
-		e = &entry{Rumor: r, turn: t, place: -1}
+		e = &entry{Rumor: r, turn: t, queueIndex: -1}
 		b.nodes[r.Node] = e
 		b.changed = now
 	}
-	i := slices.IndexFunc(e.says, func(w word) bool { return w.teller == teller })
-	if i < 0 && len(e.says) >= maxTellers { // in the place of one that has gone
-		i = slices.IndexFunc(e.says, func(w word) bool { return b.tellers[w.teller] == nil })
+	i := slices.IndexFunc(e.reports, func(r report) bool { return r.teller == teller })
+	if i < 0 && len(e.reports) >= maxTellers { // in the place of one that has gone
+		i = slices.IndexFunc(e.reports, func(r report) bool { return b.tellers[r.teller] == nil })
 	}
-	switch w := (word{teller, r.Endpoint}); {
+	switch said := (report{teller, r.Endpoint}); {
 	case i >= 0:
-		e.says[i] = w
-	case len(e.says) < maxTellers:
-		e.says = append(e.says, w)
+		e.reports[i] = said
+	case len(e.reports) < maxTellers:
+		e.reports = append(e.reports, said)
 	default:
-		return e, true // it is heard of, and that is enough
+		return e, true // enough members have reported it
 	}
 	if !e.met {
 		t.told[r.Node] = e
@@ -425,9 +428,9 @@ func (b *book) hear(now time.Time, teller fabric.NodeID, e *entry, r Rumor) (*en
 	return e, true
 }
 
-// hurry brings the next attempt forward, because somebody has reached the node; false: that was
-// done lately, or the attempt is due anyway.
-func (b *book) hurry(now time.Time, e *entry, r Rumor) bool {
+// bringForward brings the next attempt forward, because somebody has reached the node; false: that
+// was done lately, or the attempt is due anyway.
+func (b *book) bringForward(now time.Time, e *entry, r Rumor) bool {
 	switch {
 	case e.try.next.IsZero(): // it is new
 		e.try.next = now.Add(pick(b.self.Node > r.Node, settle, yield))

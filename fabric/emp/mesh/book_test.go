@@ -93,7 +93,7 @@ func TestBookLives(t *testing.T) {
 	if b.digest == digest {
 		t.Error("the digest does not tell lives apart")
 	}
-	b.gone(now, 2)
+	b.leaves(now, 2)
 	if b.learn(now, 3, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.sum() {
 		t.Errorf("it has left: %+v", b.nodes[2])
 	}

@@ -44,8 +44,8 @@ func TestLiar(t *testing.T) {
 	if len(due) != tellerDials {
 		t.Errorf("%d are dialed", len(due))
 	}
-	if b.quiet.Sub(now) < time.Minute {
-		t.Errorf("it looks again in %v, with no attempt at its end", b.quiet.Sub(now))
+	if b.nextDue.Sub(now) < time.Minute {
+		t.Errorf("it looks again in %v, with no attempt at its end", b.nextDue.Sub(now))
 	}
 	b.learn(now, honest, []Rumor{rumor(60001, 1), lie(200, 4711)})
 	if due = b.due(now.Add(yield)); !slices.ContainsFunc(due, func(t target) bool { return t.node == 60001 }) {
@@ -60,8 +60,8 @@ func TestLiar(t *testing.T) {
 			break
 		}
 	}
-	if len(b.known.queue) != 0 || len(due) == 0 {
-		t.Errorf("%v, %d wait", due, len(b.known.queue))
+	if len(b.met.queue) != 0 || len(due) == 0 {
+		t.Errorf("%v, %d wait", due, len(b.met.queue))
 	}
 }
 
@@ -144,7 +144,7 @@ func TestSinceOfOthers(t *testing.T) {
 		if b.connected(begin, rumor(50, 3)); !b.isUp(50) || b.nodes[50].Since != 3 {
 			t.Errorf("met: %v: %+v", met, b.nodes[50])
 		}
-		if n := len(b.known.queue); n != 0 {
+		if n := len(b.met.queue); n != 0 {
 			t.Errorf("met: %v: %d wait", met, n)
 		}
 	}

@@ -298,7 +298,7 @@ func (m *Mesh) look() time.Duration {
 	if ok {
 		s = m.sessions[with]
 	}
-	digest, quiet := m.book.digest, m.book.quiet
+	digest, quiet := m.book.digest, m.book.nextDue
 	for _, n := range m.book.removed {
 		if m.book.nodes[n] == nil && m.sessions[n] == nil {
 			delete(m.peers, n)

@@ -77,7 +77,7 @@ func (m *Mesh) nameLocked(name string, has map[string]bool) {
 	m.named[name] = has
 	for at := range before {
 		if !m.wantedLocked(at) {
-			m.book.name(slices.Index(m.seeds, at), false)
+			m.book.nameHas(slices.Index(m.seeds, at), false)
 		}
 	}
 	for at := range has {
@@ -89,10 +89,10 @@ func (m *Mesh) nameLocked(name string, has map[string]bool) {
 		case before[at] || m.given[at]: // it is looked for already
 		case i == len(m.seeds) && i < maxSeeds:
 			m.seeds = append(m.seeds, at)
-			m.book.name(i, true)
+			m.book.nameHas(i, true)
 		case i < len(m.seeds):
 			m.seeds[i] = at
-			m.book.name(i, true)
+			m.book.nameHas(i, true)
 		default:
 			delete(has, at) // there is no room: the next answer may find some
 		}

@@ -90,7 +90,7 @@ func TestNames(t *testing.T) {
 func TestBookNames(t *testing.T) {
 	b, now := newTestBook(5, 1), time.Unix(1000, 0)
 	b.due(now)
-	b.name(0, false)
+	b.nameHas(0, false)
 	if i := b.freeSeed(); i != 1 {
 		t.Errorf("place %d while it is dialed", i)
 	}
@@ -98,8 +98,8 @@ func TestBookNames(t *testing.T) {
 	if due := b.due(now.Add(lastRetry * 2)); len(due) != 0 || b.freeSeed() != 0 {
 		t.Errorf("gone: %v, place %d", due, b.freeSeed())
 	}
-	b.name(0, true)
-	b.name(1, true)
+	b.nameHas(0, true)
+	b.nameHas(1, true)
 	if due := b.due(now); len(due) != 2 {
 		t.Errorf("back, and a new one: %v", due)
 	}

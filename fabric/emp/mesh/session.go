@@ -278,7 +278,7 @@ func (s *session) forget(tell bool) {
 		p := m.peers[s.desc.Node]
 		p.State, p.Since, p.Link, p.Err = emp.Connecting, now, nil, why
 		if left {
-			m.book.gone(now, s.desc.Node)
+			m.book.leaves(now, s.desc.Node)
 			delete(m.peers, s.desc.Node)
 		} else {
 			m.book.down(now, s.desc.Node)

@@ -13,11 +13,11 @@ import (
 // in rotation, so that one member's reports do not delay another's.
 type turn struct {
 	teller fabric.NodeID
-	own    bool                     // no member's: those that were met
-	told   map[fabric.NodeID]*entry // of which it tells
+	met    bool                     // it has the nodes that were met, and no teller
+	told   map[fabric.NodeID]*entry // the nodes that the teller reports
 	queue  queue                    // those that wait, by the time of their next attempt
 	dials  int                      // under way
-	due    time.Time                // when a next attempt is due, at the rate of dialPause
+	due    time.Time                // when the next attempt is due, at the rate of dialPause
 }
 
 // queue is a heap of entries.
@@ -30,11 +30,11 @@ func (q queue) Less(i, j int) bool {
 }
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].queueIndex, q[j].queueIndex = i, j
 }
 func (q *queue) Push(x any) {
 	e := x.(*entry)
-	e.place = len(*q)
+	e.queueIndex = len(*q)
 	*q = append(*q, e)
 }
 func (q *queue) Pop() any {
@@ -42,15 +42,16 @@ func (q *queue) Pop() any {
 	e := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	e.place = -1
+	e.queueIndex = -1
 	return e
 }
 
-// turns returns those in which somebody waits, in order, first the one after the last.
+// turns returns the turns in which a node waits. The nodes that were met come first, then the
+// tellers in the order of their IDs, beginning after the last one that was served.
 func (b *book) turns() []*turn {
 	ids := slices.Sorted(maps.Keys(b.tellers))
 	i, _ := slices.BinarySearch(ids, b.last+1)
-	all := []*turn{b.known}
+	all := []*turn{b.met}
 	for _, id := range slices.Concat(ids[i:], ids[:i]) {
 		all = append(all, b.tellers[id])
 	}
@@ -66,12 +67,12 @@ func (b *book) next(now time.Time, t *turn) *entry {
 			b.remove(e)
 			continue
 		case now.Before(e.try.next):
-			b.later(e.try.next)
+			b.dueAt(e.try.next)
 			return nil
-		case b.dials >= maxDials || !t.own && t.dials >= tellerDials:
-			return nil // dialed has it look again
-		case !t.own && t.due.Sub(now) > dialBurst*dialPause:
-			b.later(t.due.Add(-dialBurst * dialPause))
+		case b.dials >= maxDials || !t.met && t.dials >= tellerDials:
+			return nil // the end of an attempt (dialed) resets nextDue
+		case !t.met && t.due.Sub(now) > dialBurst*dialPause:
+			b.dueAt(t.due.Add(-dialBurst * dialPause))
 			return nil
 		}
 		heap.Pop(&t.queue)
@@ -83,7 +84,7 @@ func (b *book) next(now time.Time, t *turn) *entry {
 // dial notes that an entry, which is in no queue, is dialed.
 func (b *book) dial(now time.Time, e *entry) target {
 	t := e.turn
-	if !t.own {
+	if !t.met {
 		if t.due.Before(now) {
 			t.due = now
 		}
@@ -103,16 +104,16 @@ func (b *book) dial(now time.Time, e *entry) target {
 func (b *book) wait(e *entry) {
 	switch {
 	case e.up || e.try.dialing:
-	case e.place < 0:
+	case e.queueIndex < 0:
 		heap.Push(&e.turn.queue, e)
 	default:
-		heap.Fix(&e.turn.queue, e.place)
+		heap.Fix(&e.turn.queue, e.queueIndex)
 	}
 }
 
 // leaveQueue takes an entry out of the queue, if it is in one.
 func (e *entry) leaveQueue() {
-	if e.place >= 0 {
-		heap.Remove(&e.turn.queue, e.place)
+	if e.queueIndex >= 0 {
+		heap.Remove(&e.turn.queue, e.queueIndex)
 	}
 }
