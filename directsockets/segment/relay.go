@@ -16,30 +16,29 @@ import (
 // broken the protocol. The segment was not changed.
 var ErrRelay = errors.New("segment: cannot be relayed")
 
-// Relay is a node's end of a segment, in place of a program that is on another host. What
-// the program here sends is taken out of its queue and carried there; what comes from
-// there is put into the other queue as it is. Counts of messages and bytes are the same in
-// both segments, so that what the far program gives back, and where it falls back, can be
-// said here without a change, and a direction can go back to the shadow at any byte, and return.
+// Relay is a node's end of a segment, in place of a program that is on another host. It takes what
+// the program here sends out of one queue, for the node to carry there. It puts what comes from
+// there into the other queue, unchanged. Both segments count the same messages and bytes. So what
+// the far program gives back, and where it falls back, is said here by the same numbers, and a
+// direction can go back to the shadow at any byte, and return.
 //
-// Both segments have queues and rings of one size. What fits into one fits into the
-// other.
+// Both segments have queues and rings of one size: what fits into one fits into the other.
 //
 // Concurrency: one user at a time, but for Silent, Bell and Close.
 type Relay struct {
 	e *End
 
-	out, in lane          // from the program here, to it
-	given   uint64        // messages of out that the program may write over
-	freed   uint64        // bytes of its ring
+	out, in lane          // out: what the program here sends; in: what it gets
+	given   uint64        // messages of out that the far program has consumed: their slots are free
+	freed   uint64        // bytes of the ring of out that the far program has freed
 	quiet   atomic.Uint64 // see Quiet
 	rung    uint64        // see wake
 	said    MarkFlags     // what Say has told
-	// parted: this node has had the program go back to TCP. The life of the connection is the
-	// Engine's: this only tells whose FALLEN_BACK the program finds, which is never taken back.
+	// parted: Part has had the program go back to TCP, which is never taken back. partedAt is how
+	// many messages of out came before; the rest goes on the shadow.
 	parted   bool
-	partedAt uint64 // messages of out before those that go on the shadow
-	joined   bool   // the client has attached: of side 0 only, whatever else becomes of the connection
+	partedAt uint64
+	joined   bool // the client on the other host has attached; only a node that stands for it sets this
 }
 
 // Message is one message of a queue.
@@ -107,7 +106,7 @@ func (l *lane) afterPause() bool {
 	return l.phase == lanePaused || l.phase == laneShadow && l.count > 0
 }
 
-// next checks a message and counts it; false: it cannot be.
+// next counts a message; false: the protocol does not allow it now.
 func (l *lane) next(tag Tag, p []byte) bool {
 	if l.phase > laneDirect || (l.phase == laneShadow) != (tag == TagPromote) {
 		return false
@@ -284,8 +283,8 @@ func (r *Relay) hasParted() bool {
 	return !departed || r.e.PeerReturned()
 }
 
-// Take takes the next message of the program; false: there is none. ErrCorrupt: it cannot
-// be.
+// Take takes the next message of the program; false: there is none. ErrCorrupt: the program has
+// broken the protocol by it.
 func (r *Relay) Take(m *Message) (ok bool, err error) {
 	e := r.e
 	if e.bad.Load() {
@@ -314,10 +313,10 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 // sum of the advances of their RMA_INFOs. It is what Rewind of the node there wants to know.
 func (r *Relay) Position() (count, advances uint64) { return r.in.count, r.in.advances }
 
-// Rewind has Take and Pack go on after as many messages of the program as have come to the far
-// program's node, which says by its Position how many that are. What the far program has not given
-// back is still in the segment, so all messages after those are taken once more. bytes is how much
-// data they have. ErrRelay: so many cannot have come there.
+// Rewind has Take and Pack return once more the messages that have not come to the far node. That
+// node says by its Position how many have come. The segment still has the others, as the far
+// program has not given them back. bytes is how much data they have. ErrRelay: so many cannot have
+// come.
 func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
 	o := &r.out
 	if r.e.bad.Load() {
@@ -353,10 +352,10 @@ func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
 // little endian.
 const PackHead = 4
 
-// Pack takes the VELO messages of the program that come next, most at most, and appends
-// them to p as far as they surely fit into its capacity, each after a PackHead; the first one has
-// stamp, the next one the number after that. It returns
-// how many messages and bytes of data that were. ErrCorrupt: the one after those cannot be.
+// Pack takes up to most of the program's next VELO messages, and appends them to p while its
+// capacity has room for the largest. A PackHead precedes each; the first has stamp, the next the
+// number after that. It returns how many messages and bytes of data it took. ErrCorrupt: the
+// program has broken the protocol by the message after those.
 func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes int, err error) {
 	e := r.e
 	if e.bad.Load() {
@@ -534,9 +533,8 @@ func (r *Relay) Resumed(consumed uint64) bool {
 	return r.in.phase == laneShadow && consumed != r.in.count
 }
 
-// Unread reports whether so much waits for the program here, or is not known there to have
-// been consumed, that the far one may wait for room. consumed and freed are what is known
-// there.
+// Unread reports whether the far program may wait for room: much of what it sent was not consumed,
+// or was and the far node does not know it. consumed and freed are what the far node knows.
 func (r *Relay) Unread(consumed, freed uint64) bool {
 	t := &r.e.tx
 	pauses := r.in.phase == lanePaused && t.consumed != r.in.count // the far program waits for that
