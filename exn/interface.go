@@ -63,6 +63,9 @@ type Config struct {
 	// GroupStallTime is how long a member may delay the frames of all groups. Default: a tenth of
 	// StallTime.
 	GroupStallTime time.Duration
+	// AwayTime is how long frames wait for the next link to a peer whose link has ended. Default
+	// 5 s: TCP waits longer and longer for each frame that is dropped.
+	AwayTime time.Duration
 	// TransferTimeout is how long a peer may take to fetch a frame. Default: see
 	// exteth.Config.
 	TransferTimeout time.Duration
@@ -87,6 +90,7 @@ const maxPacket = mtu.MaxIPv4
 const (
 	defaultBuffers   = 256
 	defaultStallTime = 200 * time.Millisecond
+	defaultAwayTime  = 5 * time.Second
 	expiryInterval   = time.Second
 )
 
@@ -109,11 +113,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.GroupStallTime == 0 {
 		c.GroupStallTime = c.StallTime / 10
 	}
+	if c.AwayTime == 0 {
+		c.AwayTime = defaultAwayTime
+	}
 	if c.OnReady == nil {
 		c.OnReady = func() {}
 	}
-	if c.Buffers < 4 || c.StallTime < 0 || c.GroupStallTime < 0 {
-		return c, fmt.Errorf("exn: %d buffers, stall times %v and %v; use at least 4 and positive times", c.Buffers, c.StallTime, c.GroupStallTime)
+	if c.Buffers < 4 || c.StallTime < 0 || c.GroupStallTime < 0 || c.AwayTime < 0 {
+		return c, fmt.Errorf("exn: %d buffers, stall times %v and %v, away time %v; use at least 4 and positive times", c.Buffers, c.StallTime, c.GroupStallTime, c.AwayTime)
 	}
 	_, err := mtu.New(int(c.MTU))
 	return c, errors.Join(err, c.MACPrefix.Validate())
@@ -139,6 +146,7 @@ type Interface struct {
 	// backlog is the number of queues that hold frames; while it is 0, which
 	// is nearly always, Transmit looks at no queue.
 	backlog atomic.Int32
+	away    atomic.Int32 // frames in the queues that wait for a link
 	group   queue
 	peers   route.NodeMap[queue]
 	stopped atomic.Int32   // queues that stop the interface
@@ -181,6 +189,8 @@ func New(cfg Config) (*Interface, error) {
 		VELO:            cfg.Mailbox,
 		Receiver:        receiverFunc(i.receive),
 		OnCredit:        i.credit,
+		OnPeerDown:      i.linkEnded,
+		OnUnread:        i.unread,
 		OnBuffer:        cfg.OnReady,
 		OnWork:          func() { i.veloIRQ.Schedule() },
 	})

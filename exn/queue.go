@@ -18,19 +18,34 @@ type queueKey struct {
 	node  fabric.NodeID
 }
 
-// queue holds the frames that wait for a peer's credit.
+// queueState is what the frames of a queue wait for.
+//
+//	credit ── none has moved for StallTime ─▶ stalled
+//	credit ◀── all have moved ─────────────── stalled
+//	credit, stalled ── the link has ended ──▶ away
+//	credit ◀── there is a link again, or AwayTime is over: they are dropped ── away
+type queueState uint8
+
+const (
+	queueCredit  queueState = iota // the peer's credit
+	queueStalled                   // the same, of a peer that may be dead: all but one are dropped
+	queueAway                      // the peer's next link
+)
+
+// queue holds the frames that cannot be sent to a peer yet.
 type queue struct {
 	key  queueKey
-	held atomic.Bool // frames is not empty; changed under mu
+	held atomic.Bool // frames is not empty, or state is queueAway; changed under mu
 
 	mu       sync.Mutex
 	frames   []*exteth.TxBuffer // guarded by mu
 	draining bool               // guarded by mu; a drain is under way
 	again    bool               // guarded by mu; another drain was called meanwhile
 	stops    bool               // guarded by mu; counted in Interface.stopped
-	stalled  bool               // guarded by mu; never set for the group queue
+	state    queueState         // guarded by mu; that of the group queue is queueCredit
+	unread   int                // guarded by mu; frames that the peer's last link had begun to carry
 	skip     bool               // guarded by mu; group queue only: leave out members without credit
-	moved    time.Time          // guarded by mu; when the first frame last made progress
+	moved    time.Time          // guarded by mu; when the first frame last made progress, or the link ended
 }
 
 // queue returns the queue of a key. It makes the queue on first use.
@@ -51,8 +66,8 @@ func (i *Interface) queue(k queueKey) *queue {
 	return q
 }
 
-// clear reports whether no frame waits for a peer's credit. If so, a frame may be
-// sent to it without overtaking another.
+// clear reports whether no frame waits for a peer. If so, a frame may be sent to it without
+// overtaking another.
 func (i *Interface) clear(k queueKey) bool {
 	return i.backlog.Load() == 0 || !i.queue(k).held.Load()
 }
@@ -69,25 +84,23 @@ func (i *Interface) queueSlack() int { return i.cfg.Buffers / 16 }
 // b, and returns ErrStalled if it dropped b because the queue is full.
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
-	limit := i.queueLimit()
-	room := limit + i.queueSlack()
-	if q.stalled {
-		room = 1
-	}
-	if len(q.frames) >= room {
+	i.returnLocked(q)
+	if len(q.frames) >= i.roomLocked(q) {
 		q.mu.Unlock()
 		i.stats.TxStalled.Add(1)
 		i.Free(b)
 		return ErrStalled
 	}
-	if len(q.frames) == 0 {
+	if len(q.frames) == 0 && q.state == queueCredit {
 		q.moved = time.Now()
-		q.held.Store(true)
-		i.backlog.Add(1)
-		i.watch()
+		i.holdLocked(q)
 	}
 	q.frames = append(q.frames, b)
-	if len(q.frames) >= limit && !q.stops && !q.stalled {
+	if q.state == queueAway {
+		i.away.Add(1)
+		i.stats.TxAway.Add(1)
+	}
+	if i.fullLocked(q, i.queueLimit()) && !q.stops {
 		q.stops = true
 		i.stopped.Add(1)
 		i.stats.TxStops.Add(1)
@@ -95,6 +108,136 @@ func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Unlock()
 	i.drain(q)
 	return nil
+}
+
+// roomLocked returns how many frames the queue may hold. All that wait for links share the room of
+// one queue.
+func (i *Interface) roomLocked(q *queue) int {
+	room := i.queueLimit() + i.queueSlack()
+	switch q.state {
+	case queueStalled:
+		return 1
+	case queueAway:
+		return len(q.frames) + max(0, room-int(i.away.Load()))
+	}
+	return room
+}
+
+// fullLocked reports whether the queue has so many frames that it stops the interface. A peer
+// without a link, as one without credit, does so for at most StallTime.
+func (i *Interface) fullLocked(q *queue, limit int) bool {
+	switch q.state {
+	case queueCredit:
+		return len(q.frames) >= limit
+	case queueAway:
+		return int(i.away.Load()) >= limit && time.Since(q.moved) < i.cfg.StallTime
+	}
+	return false
+}
+
+// holdLocked has what is sent to the peer go through the queue.
+func (i *Interface) holdLocked(q *queue) {
+	if !q.held.Swap(true) {
+		i.backlog.Add(1)
+		i.watch()
+	}
+}
+
+// releaseLocked has what is sent to the peer pass the queue, which is empty.
+func (i *Interface) releaseLocked(q *queue) {
+	q.state = queueCredit
+	if q.held.Swap(false) {
+		i.backlog.Add(-1)
+	}
+}
+
+// linked reports whether the queue's peer has a link. The group queue needs none.
+func (i *Interface) linked(q *queue) bool {
+	return q.key.group || i.cfg.NIC.Routes().Port(q.key.node) != nil
+}
+
+// linkEnded is called by the fabric when the link to a node has ended.
+func (i *Interface) linkEnded(n fabric.NodeID) {
+	q := i.queue(queueKey{node: n})
+	q.mu.Lock()
+	dropped := i.leaveLocked(q)
+	ready := i.restartLocked(q)
+	q.mu.Unlock()
+	i.dropped(dropped)
+	if ready {
+		i.cfg.OnReady()
+	}
+}
+
+// leaveLocked has the queue wait for the peer's next link. It returns the frames for which there is
+// no room.
+func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
+	if q.state == queueAway {
+		return nil
+	}
+	keep := max(0, i.queueLimit()+i.queueSlack()-int(i.away.Load()))
+	if q.draining { // it has the first one
+		keep = max(1, keep)
+	}
+	q.state, q.moved, q.unread = queueAway, time.Now(), 0
+	dropped = q.cutLocked(keep)
+	i.away.Add(int32(len(q.frames)))
+	i.stats.TxAway.Add(uint64(len(q.frames)))
+	i.holdLocked(q)
+	return dropped
+}
+
+// unread is called by the fabric with a frame that a peer has perhaps not read before its link
+// ended. It waits for the next one before all that was sent later. Half of the buffers may wait so.
+func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
+	q := i.queue(queueKey{node: n})
+	q.mu.Lock()
+	keep := q.state == queueAway && int(i.away.Load()) < i.cfg.Buffers/2
+	if keep {
+		at := q.unread
+		if q.draining { // it has the first one
+			at++
+		}
+		q.frames = slices.Insert(q.frames, min(at, len(q.frames)), b)
+		q.unread++
+		i.away.Add(1)
+		i.stats.TxAway.Add(1)
+	}
+	q.mu.Unlock()
+	if !keep {
+		i.Free(b)
+	}
+}
+
+// returnLocked has the queue of a peer that has a link again wait for credit.
+func (i *Interface) returnLocked(q *queue) {
+	if q.state != queueAway || !i.linked(q) {
+		return
+	}
+	i.away.Add(-int32(len(q.frames)))
+	q.state, q.moved = queueCredit, time.Now()
+	if len(q.frames) == 0 {
+		i.releaseLocked(q)
+	}
+}
+
+// cutLocked removes and returns the frames behind the first n.
+func (q *queue) cutLocked(n int) []*exteth.TxBuffer {
+	if n >= len(q.frames) {
+		return nil
+	}
+	cut := slices.Clone(q.frames[n:])
+	clear(q.frames[n:])
+	q.frames = q.frames[:n]
+	return cut
+}
+
+// dropped counts and frees frames that were dropped.
+func (i *Interface) dropped(frames []*exteth.TxBuffer) {
+	for _, b := range frames {
+		i.stats.TxStalled.Add(1)
+		i.Free(b)
+	}
 }
 
 // drain sends the queued frames for which there is credit. It holds no lock while
@@ -109,7 +252,11 @@ func (i *Interface) drain(q *queue) {
 	}
 	q.draining = true
 	var dropped []*exteth.TxBuffer
-	for len(q.frames) > 0 {
+	for len(q.frames) > 0 && q.state != queueAway {
+		if !i.linked(q) {
+			dropped = i.leaveLocked(q)
+			break
+		}
 		b, skip := q.frames[0], q.skip
 		before := b.Sent()
 		q.again, q.skip = false, false
@@ -123,44 +270,39 @@ func (i *Interface) drain(q *queue) {
 			if q.again {
 				continue
 			}
-			if q.stalled {
-				dropped = q.dropLocked()
+			if q.state == queueStalled { // the first one asks for credit, and so finds out when there is some
+				dropped = q.cutLocked(1)
 			}
 			break
 		}
-		q.frames = append(q.frames[:0], q.frames[1:]...)
-		q.moved = time.Now()
-		if len(q.frames) == 0 {
-			q.held.Store(false)
-			i.backlog.Add(-1)
-			q.stalled = false
-		}
+		i.sentLocked(q)
 	}
 	q.draining = false
 	ready := i.restartLocked(q)
 	q.mu.Unlock()
-	for _, b := range dropped {
-		i.stats.TxStalled.Add(1)
-		i.Free(b)
-	}
+	i.dropped(dropped)
 	if ready {
 		i.cfg.OnReady()
 	}
 }
 
-// dropLocked removes and returns the frames of a stalled peer, except the first: that
-// one asks for credit, and so finds out when the peer takes frames again.
-func (q *queue) dropLocked() []*exteth.TxBuffer {
-	dropped := slices.Clone(q.frames[1:])
-	clear(q.frames[1:])
-	q.frames = q.frames[:1]
-	return dropped
+// sentLocked removes the first frame, which was sent, or dropped.
+func (i *Interface) sentLocked(q *queue) {
+	q.frames = append(q.frames[:0], q.frames[1:]...)
+	if q.state == queueAway { // its link has ended meanwhile
+		i.away.Add(-1)
+		return
+	}
+	q.moved = time.Now()
+	if len(q.frames) == 0 {
+		i.releaseLocked(q)
+	}
 }
 
 // restartLocked reports whether the interface restarts: this queue had stopped it
 // and no longer does, and no other queue stops it.
 func (i *Interface) restartLocked(q *queue) bool {
-	if !q.stops || (len(q.frames) > i.queueLimit()/2 && !q.stalled) {
+	if !q.stops || i.fullLocked(q, i.queueLimit()/2+1) {
 		return false
 	}
 	q.stops = false
@@ -197,7 +339,7 @@ func (i *Interface) watch() {
 	}
 	i.watching = true
 	i.checks.Add(1)
-	if pause := min(i.cfg.StallTime, i.cfg.GroupStallTime); i.stall == nil {
+	if pause := min(i.cfg.StallTime, i.cfg.GroupStallTime, i.cfg.AwayTime/100); i.stall == nil {
 		i.stall = time.AfterFunc(pause, i.checkStalled)
 	} else {
 		i.stall.Reset(pause)
@@ -227,15 +369,31 @@ func (i *Interface) check(q *queue) (waiting bool) {
 		return false
 	}
 	q.mu.Lock()
-	held := len(q.frames) > 0
-	late := held && !q.stalled && time.Since(q.moved) >= i.stallTime(q)
-	if late {
-		q.stalled, q.skip = !q.key.group, q.key.group
+	was := q.state
+	i.returnLocked(q)
+	var dropped []*exteth.TxBuffer
+	late := false
+	switch still := time.Since(q.moved); {
+	case q.state == queueAway && still >= i.cfg.AwayTime && !q.draining:
+		dropped = q.cutLocked(0)
+		i.away.Add(-int32(len(dropped)))
+		i.releaseLocked(q)
+	case q.state == queueCredit && len(q.frames) > 0 && still >= i.stallTime(q):
+		late = true
+		q.skip = q.key.group
+		if !q.key.group {
+			q.state = queueStalled
+		}
 		i.stats.TxStalls.Add(1)
 	}
-	waiting = held && !q.stalled
+	waiting = q.held.Load() && q.state != queueStalled
+	ready := i.restartLocked(q)
 	q.mu.Unlock()
-	if late {
+	i.dropped(dropped)
+	if ready {
+		i.cfg.OnReady()
+	}
+	if late || was == queueAway {
 		i.drain(q)
 	}
 	return waiting

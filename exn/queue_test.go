@@ -240,18 +240,156 @@ func testLossOfPeer(t *testing.T) {
 			case <-time.After(3 * time.Minute):
 				t.Fatalf("%s: a node that is gone stops the interface", how)
 			}
-			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err == nil {
-				t.Errorf("%s: a frame was sent to nobody", how)
-			}
 			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(3), 0, size)); err != nil {
 				t.Errorf("%s: to another peer: %v", how, err)
 			}
 			eventually(t, "the frame", func() bool { return len(c.frames.Take()) == 1 })
+			if how == "detach" { // it might come back until then
+				time.Sleep(defaultAwayTime + time.Second)
+			}
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err == nil {
+				t.Errorf("%s: a frame was sent to nobody", how)
+			}
 			if size == 100 { // those of a rendezvous come back by a timeout
 				a.checkBuffers(t)
 			}
 		}
 	}
+}
+
+// What is sent while a link is away comes over the next one, in order. Frames that wait for links
+// are no more than one queue's. Those of all peers stop the interface for the stall time.
+func TestLinkComesBack(t *testing.T) { synctest.Test(t, testLinkComesBack) }
+
+func testLinkComesBack(t *testing.T) {
+	for _, size := range []int{100, 2000} {
+		cfg := small()
+		cfg.StallTime = 0 // the default
+		net := newNet(t, 4, cfg)
+		a, b, c, d := net.nodes[0], net.nodes[1], net.nodes[2], net.nodes[3]
+		for _, n := range net.nodes {
+			n.start(t)
+		}
+		if err := net.fabric.Detach(b.nic); err != nil {
+			t.Fatal(err)
+		}
+		const sent = 10
+		for i := range uint32(sent) {
+			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), i, size)); err != nil {
+				t.Fatalf("frame %d: %v", i, err)
+			}
+		}
+		time.Sleep(defaultAwayTime / 2)
+		if err := net.fabric.Attach(b.nic); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the last frame", func() bool { return b.frames.Len() >= sent })
+		checkNumbers(t, b.frames.Take(), a.id, sent)
+		if s := a.Stats(); s.TxAway != sent || s.TxStalled+s.TxStalls+s.TxStops != 0 {
+			t.Errorf("%d frames waited, %d dropped, %d stalls, %d stops", s.TxAway, s.TxStalled, s.TxStalls, s.TxStops)
+		}
+		eventually(t, "an empty queue", func() bool { return a.backlog.Load() == 0 })
+		a.checkBuffers(t)
+
+		for _, n := range []*testNode{b, c} {
+			if err := net.fabric.Detach(n.nic); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := 0
+		for range 2 * small().Buffers {
+			for _, to := range []*testNode{b, c} {
+				switch err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(to.id), 0, size)); {
+				case err == nil:
+					kept++
+				case !errors.Is(err, ErrStalled):
+					t.Fatal(err)
+				}
+			}
+		}
+		if want := a.queueLimit() + a.queueSlack(); kept != want || !a.Stopped() {
+			t.Errorf("%d frames wait, want %d; stopped: %v", kept, want, a.Stopped())
+		}
+		time.Sleep(defaultStallTime + 100*time.Millisecond)
+		if a.Stopped() {
+			t.Error("stopped for longer than the stall time")
+		}
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(d.id), 0, size)); err != nil {
+			t.Errorf("to another peer: %v", err)
+		}
+		eventually(t, "the frame", func() bool { return len(d.frames.Take()) == 1 })
+		time.Sleep(defaultAwayTime + time.Second)
+		a.checkBuffers(t)
+		if n, m := a.away.Load(), a.backlog.Load(); n != 0 || m != 0 {
+			t.Errorf("%d frames and %d queues wait for links that have not come", n, m)
+		}
+	}
+}
+
+// Frames that the last link had begun to carry, and that the peer has not read, come over the next
+// one, before those that were sent later.
+func TestLinkEndsUnread(t *testing.T) { synctest.Test(t, testLinkEndsUnread) }
+
+func testLinkEndsUnread(t *testing.T) {
+	net := newNet(t, 2, small())
+	a, b := net.nodes[0], net.nodes[1]
+	a.start(t)
+	sent := uint32(0)
+	for ; !a.Stopped(); sent++ {
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), sent, 2000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Microsecond) // so that it is known which was sent first
+	}
+	if err := errors.Join(net.fabric.Detach(b.nic), net.fabric.Attach(b.nic)); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	eventually(t, "the last frame", func() bool { return b.frames.Len() >= int(sent) })
+	eventually(t, "an empty queue", func() bool { return a.backlog.Load() == 0 })
+	checkNumbers(t, b.frames.Take(), a.id, sent)
+	if s := a.Stats(); s.Port.TxNotRead == 0 || s.TxAway != uint64(sent) || s.TxStalled != 0 {
+		t.Errorf("of %d frames %d were not read, %d waited, %d were dropped", sent, s.Port.TxNotRead, s.TxAway, s.TxStalled)
+	}
+	a.checkBuffers(t)
+}
+
+// A link that ends and comes back at any moment loses no buffer, stops nobody for good, and changes
+// no frame.
+func TestLinkEndsUnderLoad(t *testing.T) {
+	net := startNet(t, 2, small())
+	a, b := net.nodes[0], net.nodes[1]
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if net.fabric.Detach(b.nic) != nil || net.fabric.Attach(b.nic) != nil {
+				t.Error("the link cannot be cut")
+				return
+			}
+		}
+	})
+	for range 4 {
+		wg.Go(func() {
+			for i := range uint32(3000) {
+				_ = a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), i, 100+int(i)%600)) // dropped: full
+			}
+		})
+	}
+	time.AfterFunc(300*time.Millisecond, func() { close(done) })
+	wg.Wait()
+	eventually(t, "empty queues", func() bool { return a.away.Load() == 0 && a.backlog.Load() == 0 && a.stopped.Load() == 0 })
+	for _, f := range b.frames.Take() {
+		if _, ok := number(f.Bytes); !ok {
+			t.Fatal("a frame has wrong bytes")
+		}
+	}
+	a.checkBuffers(t)
 }
 
 // Group frames of many goroutines, each longer than the credits, arrive whole

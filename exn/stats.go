@@ -24,7 +24,8 @@ type Counters struct {
 	TxNoMembers  uint64 // dropped: no other node is a member of the IP multicast group
 	TxTooLong    uint64 // dropped: a frame over the MTU that needs no segmentation
 	TxTooShort   uint64 // dropped: a frame without a whole Ethernet header
-	TxStalled    uint64 // dropped: the peer takes no frames and its queue is full
+	TxStalled    uint64 // dropped: the peer takes no frames, or has no link, and its queue is full
+	TxAway       uint64 // frames that waited for the next link to their peer
 	TxStalls     uint64 // times that a peer, or members of a group, took no frames for StallTime
 	TxStops      uint64 // times that a full queue stopped the interface
 	TxFlooded    uint64 // frames sent to all nodes, as their destination's node is not known
@@ -36,7 +37,7 @@ type Counters struct {
 func (c Counters) All() iter.Seq2[string, uint64] { return counter.All(c) }
 
 type counters struct {
-	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxStalls, TxStops, TxFlooded, RxUnlearned, RxForged atomic.Uint64
+	TxUnknownMAC, TxNoMembers, TxTooLong, TxTooShort, TxStalled, TxAway, TxStalls, TxStops, TxFlooded, RxUnlearned, RxForged atomic.Uint64
 }
 
 // Stats returns the counters. Traffic continues meanwhile, so they need not agree exactly.

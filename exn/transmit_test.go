@@ -221,7 +221,7 @@ func TestStats(t *testing.T) {
 	for name := range s.Counters.All() {
 		names += name + " "
 	}
-	if names != "tx_unknown_mac tx_no_members tx_too_long tx_too_short tx_stalled tx_stalls tx_stops tx_flooded rx_unlearned rx_forged " {
+	if names != "tx_unknown_mac tx_no_members tx_too_long tx_too_short tx_stalled tx_away tx_stalls tx_stops tx_flooded rx_unlearned rx_forged " {
 		t.Errorf("counters %s", names)
 	}
 }

@@ -1,8 +1,10 @@
 package exteth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -68,7 +70,7 @@ func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	return b, freed
 }
 
-// late returns the keys in lent of the buffers whose deadline has passed.
+// late returns the keys in lent of the buffers whose deadline has passed, the oldest first.
 func (p *peer) late(now int64) []atu.NLA {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,6 +80,7 @@ func (p *peer) late(now int64) []atu.NLA {
 			late = append(late, last)
 		}
 	}
+	slices.SortFunc(late, func(a, b atu.NLA) int { return cmp.Compare(p.lent[a].deadline, p.lent[b].deadline) })
 	return late
 }
 

@@ -88,6 +88,12 @@ type Config struct {
 	// OnCredit is called when a peer for which a send returned ErrAgain may take
 	// frames again. It must not block.
 	OnCredit func(fabric.NodeID)
+	// OnPeerDown is called when the link to a peer has ended. It must not block.
+	OnPeerDown func(fabric.NodeID)
+	// OnUnread takes a buffer that was lent to a peer whose link has ended. It is called after
+	// OnPeerDown, for the buffers in the order in which they were sent. The peer may have read
+	// it, and could not say so. It must not block. Default: the buffer is freed.
+	OnUnread func(fabric.NodeID, *TxBuffer)
 	// OnBuffer is called when a buffer is free again after Alloc found none. It
 	// must not block.
 	OnBuffer func()
@@ -113,6 +119,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.OnCredit == nil {
 		c.OnCredit = func(fabric.NodeID) {}
+	}
+	if c.OnPeerDown == nil {
+		c.OnPeerDown = func(fabric.NodeID) {}
 	}
 	if c.OnBuffer == nil {
 		c.OnBuffer = func() {}
@@ -177,6 +186,9 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 		return nil, err
 	}
 	p := &Port{cfg: cfg, nic: n, epoch: time.Now()}
+	if cfg.OnUnread == nil {
+		p.cfg.OnUnread = func(_ fabric.NodeID, b *TxBuffer) { p.Free(b) }
+	}
 	if p.velo, err = n.OpenVELO(cfg.VPID, cfg.VELO); err != nil {
 		return nil, fmt.Errorf("exteth: open VELO: %w", err)
 	}
@@ -187,7 +199,10 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 		return nil, errors.Join(fmt.Errorf("exteth: register memory: %w", err), p.Close())
 	}
 	p.velo.OnCredit(p.onCredit)
-	p.velo.OnPeerDown(func(n fabric.NodeID) { p.reclaim(p.peers.get(n)) })
+	p.velo.OnPeerDown(func(n fabric.NodeID) {
+		p.cfg.OnPeerDown(n)
+		p.reclaim(p.peers.get(n))
+	})
 	return p, nil
 }
 

@@ -436,7 +436,7 @@ func TestReadBeforeAdvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if node.takeBack(pr, rma.LastFragment(start, 1000)) {
+	if node.takeBack(pr, rma.LastFragment(start, 1000)) != nil {
 		t.Fatal("a buffer that is being read was taken back")
 	}
 	time.Sleep(2 * time.Millisecond)

@@ -146,7 +146,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxBytes.Add(uint64(ad.Length))
 		return nil
 	}
-	if !p.takeBack(pr, rma.LastFragment(start, int(ad.Length))) {
+	if p.takeBack(pr, rma.LastFragment(start, int(ad.Length))) == nil {
 		return errGone
 	}
 	if errors.Is(err, ErrAgain) {
@@ -168,8 +168,9 @@ func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
 // is gone. The next link begins with none lent.
 func (p *Port) reclaim(pr *peer) {
 	for _, last := range pr.late(math.MaxInt64) {
-		if p.release(pr, last) {
+		if b := p.takeBack(pr, last); b != nil {
 			p.stats.TxNotRead.Add(1)
+			p.cfg.OnUnread(pr.node, b)
 		}
 	}
 }
@@ -210,30 +211,26 @@ func (p *Port) Expire() {
 // release frees the buffer lent to a peer whose last RMA packet is at last, and
 // reports whether there was one.
 func (p *Port) release(pr *peer, last atu.NLA) bool {
-	b, freed := pr.take(last, p.peerBuffers())
+	b := p.takeBack(pr, last)
 	if b == nil {
 		return false
 	}
-	p.outstanding.Add(-1)
 	p.Free(b)
-	if freed {
-		p.onCredit(pr.node)
-	}
 	return true
 }
 
-// takeBack ends a loan whose buffer stays with the caller. It returns false if the
-// loan has ended already, or if a GET reads the buffer now.
-func (p *Port) takeBack(pr *peer, last atu.NLA) bool {
+// takeBack ends a loan whose buffer goes to the caller. It returns nil if the loan has
+// ended already, or if a GET reads the buffer now.
+func (p *Port) takeBack(pr *peer, last atu.NLA) *TxBuffer {
 	b, freed := pr.take(last, p.peerBuffers())
 	if b == nil {
-		return false
+		return nil
 	}
 	p.outstanding.Add(-1)
 	if freed {
 		p.onCredit(pr.node)
 	}
-	return true
+	return b
 }
 
 // peerBuffers is how many buffers one peer may hold at a time.

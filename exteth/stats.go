@@ -23,7 +23,7 @@ type Stats struct {
 	TxDeaf       uint64 // times that a member of a group had no credit and was left out from then on
 	TxMissed     uint64 // members that did not get a frame of TxGroup whole, because they were left out
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time
-	TxNotRead    uint64 // dropped: advertised, but the peer or its link went away
+	TxNotRead    uint64 // advertised, but the peer or its link went away: they wait for its next link, or are dropped
 
 	RxEager      uint64 // frames received as VELO messages
 	RxRendezvous uint64 // frames received by a GET

@@ -25,6 +25,7 @@ func traffic() map[string]bool {
 
 		"exn.tx_stops":  true, // back-pressure
 		"exn.tx_stalls": true, // more of it; a drop is exn.tx_stalled
+		"exn.tx_away":   true, // waited for a link
 
 		"exteth.tx_eager":       true,
 		"exteth.tx_rendezvous":  true,
