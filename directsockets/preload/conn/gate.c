@@ -113,7 +113,7 @@ ssize_t ds_shadow_send(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	DS_BY_NUMBER(kernel);
 
 	ds_use_begin(&use, s);
-	ds_by_number_begin(&kernel, &s->life->numbered);
+	ds_by_number_begin(&kernel, &s->life->numbered, flags & MSG_DONTWAIT);
 	/* The gate may have been shut until now, and another thread have promoted. */
 	int mode = ds_has_segment(s) ? ds_mode(&s->sh->tx_mode) : TX_SHADOW;
 	fd = ds_still(s, fd);
@@ -142,10 +142,13 @@ ssize_t ds_still_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n,
 ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, bool early)
 {
 	DS_USE(use);
+	DS_BY_NUMBER(kernel);
 
 	ds_use_begin(&use, s);
 	if (__builtin_expect(early && ds_has_segment(s), 0))
 		return DS_CHANGED;
+	if (flags & MSG_DONTWAIT)
+		ds_by_number_begin(&kernel, &s->life->numbered, true);
 	ssize_t r = ds_still_recv(s, fd, iov, n, flags);
 	if (r > 0 && !(flags & MSG_PEEK))
 		ds_moved(s, 0, (size_t)r);

@@ -122,7 +122,7 @@ static int write_back(struct ds_sock *s, int fd, bool *ended)
 	uint64_t sent, slot = h->return_slot, off = h->return_off;
 	DS_BY_NUMBER(kernel);
 
-	ds_by_number_begin(&kernel, &s->life->numbered);
+	ds_by_number_begin(&kernel, &s->life->numbered, true);
 	to.fd = fd = ds_still(s, fd);
 	if (has_failed(fd)) {
 		errno = EPIPE;
@@ -145,7 +145,7 @@ bool ds_promote(struct ds_sock *s, int fd, bool pauses)
 		return false;
 	int saved = errno;
 	DS_BY_NUMBER(kernel);
-	ds_by_number_begin(&kernel, &s->life->numbered);
+	ds_by_number_begin(&kernel, &s->life->numbered, true);
 	if (ds_kernel_sent(ds_still(s, fd), s->side, &carried)) {
 		h->tx_carried = carried;
 		done = (pauses ? ds_tx_promote_to_pause : ds_tx_promote)(&s->seg, &h->tx, &h->attention, carried) == 0;

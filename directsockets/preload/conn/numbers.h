@@ -5,7 +5,11 @@
  *	dup2     writes to the table that the number changes ── is any counted? ── no ──▶ the kernel
  *
  * So either the call finds that the number changes, or dup2 waits for it: a second at most, as the
- * kernel may have it sleep. What may sleep for ever as a rule, a receive, is not counted. */
+ * kernel may have it sleep. What may sleep for ever as a rule, a receive, is not counted.
+ *
+ * close does the same for brief calls, those that do not sleep. So whatever a call of the program
+ * does after its first call of the kernel is brief: only that one may come too late, as it might
+ * without this library. */
 #ifndef DS_NUMBERS_H
 #define DS_NUMBERS_H
 
@@ -19,6 +23,7 @@
 struct ds_numbered {
 	int calls[2];
 	unsigned changes; /* times that dup2 has taken one of its numbers, with the lock of the numbers */
+	int brief; /* those of them that do not sleep are counted here, as are receives */
 };
 
 /* A number of a socket: it is that as long as the table has this word at that place. */
@@ -35,22 +40,22 @@ struct ds_by_number {
 /* A jump leaves a call that is counted: int *. */
 void ds_by_number_left(void *count) DS_HIDDEN;
 
-/* One begins on the socket of n, in a critical section. From then on the table says which number
+/* One begins that is counted there, in a critical section. From then on the table says which number
  * the caller may use. */
-static inline void ds_by_number_count(struct ds_by_number *k, struct ds_numbered *n)
+static inline void ds_by_number_count(struct ds_by_number *k, int *count)
 {
-	int *count = &n->calls[__atomic_load_n(&n->changes, __ATOMIC_RELAXED) & 1];
-
 	/* Whoever changes a number changes its word first, and then looks at the count. */
 	__atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
 	*k = (struct ds_by_number){count, ds_cleanup_push(ds_by_number_left, count)};
 }
-static inline void ds_by_number_begin(struct ds_by_number *k, struct ds_numbered *n)
+static inline int *ds_by_number_calls(struct ds_numbered *n) { return &n->calls[__atomic_load_n(&n->changes, __ATOMIC_RELAXED) & 1]; }
+/* One begins on the socket of n. */
+static inline void ds_by_number_begin(struct ds_by_number *k, struct ds_numbered *n, bool brief)
 {
 	if (ds_one_thread())
 		return;
 	int before = ds_critical_enter();
-	ds_by_number_count(k, n);
+	ds_by_number_count(k, brief ? &n->brief : ds_by_number_calls(n));
 	ds_critical_leave(before);
 }
 static inline void ds_by_number_end(struct ds_by_number *k)
@@ -72,7 +77,7 @@ static inline bool ds_by_number_same(struct ds_by_number *k, struct ds_numbered 
 	if (ds_one_thread())
 		return true;
 	int before = ds_critical_enter();
-	ds_by_number_count(k, n);
+	ds_by_number_count(k, ds_by_number_calls(n));
 	bool same = __atomic_load_n(number.at, __ATOMIC_SEQ_CST) == number.word;
 	if (__builtin_expect(!same, 0))
 		ds_by_number_end(k);
@@ -84,6 +89,8 @@ static inline bool ds_by_number_same(struct ds_by_number *k, struct ds_numbered 
  * had begun have ended, a second at most. It does not wait for calls of this thread. With the lock
  * of the numbers. */
 void ds_by_number_await(struct ds_numbered *n) DS_HIDDEN;
+/* The same of brief calls, with no lock: waits for a moment at which none is under way. */
+void ds_by_number_await_brief(const struct ds_numbered *n) DS_HIDDEN;
 /* In the child of a fork only those of this thread are under way. */
 void ds_by_number_child(struct ds_numbered *n) DS_HIDDEN;
 

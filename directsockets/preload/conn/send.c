@@ -243,8 +243,9 @@ static ssize_t send_early(struct ds_sock *s, int fd, struct ds_cursor *c, int fl
 }
 
 /* Sends on the shadow what follows the cursor; all of iov, if nothing was sent before. As
- * ds_shadow_send; *asked: how many bytes that was to send. It waits in the kernel, if it waits at
- * all, as it would have without us. */
+ * ds_shadow_send; *asked: how many bytes that was to send. The first time it waits in the kernel,
+ * if it waits at all, as it would have without us: if the kernel takes less, the error that stopped
+ * it is the next call's. Later flags has MSG_DONTWAIT. */
 static ssize_t send_shadow(struct ds_sock *s, int fd, const struct iovec *iov, int n, const struct ds_cursor *c, size_t sent, int flags, size_t *asked)
 {
 	bool piece = c->left > PIECE && ds_mode(&s->sh->tx_mode) == TX_SHADOW && !ds_plain(s);
@@ -289,7 +290,7 @@ static ssize_t send_plain(struct ds_sock *s, int fd, const struct iovec *iov, in
 {
 	DS_BY_NUMBER(kernel);
 
-	ds_by_number_begin(&kernel, &s->life->numbered);
+	ds_by_number_begin(&kernel, &s->life->numbered, flags & MSG_DONTWAIT);
 	return ds_real_send(ds_still(s, fd), iov, n, flags);
 }
 
@@ -310,7 +311,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 	if (!c.left)
 		return __atomic_load_n(&s->sh->tx_mode, __ATOMIC_RELAXED) == TX_DIRECT && !ds_left(s) ? 0 : send_plain(s, fd, iov, n, flags);
 	c.at = look_around(s, fd);
-	for (;;) {
+	for (bool first = true;; first = false) {
 		bool shadow = false, later = !sent;
 		int quiet = sent ? flags | MSG_NOSIGNAL : flags;
 		ssize_t r = 0;
@@ -328,15 +329,16 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 		if (shadow && c.left) {
 			size_t asked = 0;
 
-			r = send_shadow(s, fd, iov, n, &c, sent, flags, &asked);
+			first = first && !sent;
+			r = send_shadow(s, fd, iov, n, &c, sent, first ? flags : flags | MSG_DONTWAIT, &asked);
 			if (r > 0) {
 				ds_skip(&c, (size_t)r);
 				sent += (size_t)r;
 			}
-			/* If the kernel took less, the error that stopped it is the next call's. */
-			if (r == DS_CHANGED || ((size_t)r == asked && c.left))
+			if (r == DS_CHANGED)
 				continue;
-			return sent ? (ssize_t)sent : r;
+			if (first && ((size_t)r != asked || !c.left))
+				return r;
 		}
 		if (!c.left)
 			return (ssize_t)sent;

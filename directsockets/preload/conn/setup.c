@@ -315,7 +315,7 @@ __attribute__((noinline)) static void tick(struct ds_sock *s, int fd)
 		return; /* next time */
 	int saved = errno;
 	DS_BY_NUMBER(kernel);
-	ds_by_number_begin(&kernel, &s->life->numbered);
+	ds_by_number_begin(&kernel, &s->life->numbered, true);
 	fd = ds_still(s, fd);
 	if (s->state == CONN_CLAIMED) {
 		ds_broker_read();

@@ -216,7 +216,7 @@ bool call_by_kernel_where_threads(const struct call *k, int *fd, struct ds_by_nu
 	struct conn *c = k->c ? k->c : k->early;
 
 	if (c) {
-		ds_by_number_begin(by, &c->life.numbered);
+		ds_by_number_begin(by, &c->life.numbered, false);
 		*fd = conn_still(c, *fd);
 		return true;
 	}

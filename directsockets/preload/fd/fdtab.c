@@ -357,6 +357,8 @@ static struct conn *closing(int fd, enum going how)
 			ds_by_number_await(&c->life.numbered); /* now that those that begin find the copy */
 			return c;
 		}
+		if (how == CLOSED)
+			ds_by_number_await_brief(&c->life.numbered);
 		conn_put(c);
 	} else if (c) {
 		if (conn_fd(c) == fd)
@@ -369,6 +371,8 @@ static struct conn *closing(int fd, enum going how)
 			stream_ends(c);
 		if (how == CHANGES)
 			ds_by_number_await(&c->life.numbered);
+		else if (how == CLOSED)
+			ds_by_number_await_brief(&c->life.numbered);
 	} else if (word_dgram(w)) {
 		struct ds_dgram *d = word_dgram(w);
 

@@ -243,24 +243,30 @@ static ssize_t file_to_sock(struct call *k, int fd, int in, off64_t pos, size_t 
 
 /* As await_data, before the kernel moves what comes to the pipe out. It looks first whether there
  * is room. */
-static bool await_splice(struct call *k, int *in, int out)
+static bool await_splice(struct call *k, int *in, int out, bool *waited)
 {
 	struct pollfd p = {out, POLLOUT, 0};
 	int saved = errno;
 	bool room = REAL(poll, &p, 1, 0) > 0 && !(p.revents & POLLERR);
 
 	errno = saved;
-	return !room || await_data(k, in);
+	*waited = false;
+	return !room || await_data(k, in, waited);
 }
 
 /* May the call k on fd go to the kernel? True while everything is on the shadow; then it stays so
- * until ds_use_end(use). */
-static bool kernel_begin(struct call *k, int fd, struct ds_use *use)
+ * until ds_use_end(use), and *fd is a descriptor of it; of a call that waited, until
+ * ds_by_number_end(by). */
+static bool kernel_begin(struct call *k, int *fd, bool waited, struct ds_use *use, struct ds_by_number *by)
 {
-	ds_tick(k->c->life.s, fd);
+	ds_tick(k->c->life.s, *fd);
 	ds_use_begin(use, k->c->life.s); /* only now the answer stays true */
-	if (ds_bell(k->c->life.s) < 0 && ds_on_shadow_rx(k->c->life.s) && ds_on_shadow_tx(k->c->life.s))
+	if (ds_bell(k->c->life.s) < 0 && ds_on_shadow_rx(k->c->life.s) && ds_on_shadow_tx(k->c->life.s)) {
+		if (waited)
+			ds_by_number_begin(by, &k->c->life.numbered, true);
+		*fd = conn_still(k->c, *fd);
 		return true;
+	}
 	ds_use_end(use);
 	return false;
 }
@@ -282,10 +288,12 @@ EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t n)
 		return KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), sendfile(out, in, off, n));
 	if (to.c && ((REAL(fcntl, in, F_GETFL) & O_ACCMODE) == O_WRONLY || (pos = kernel_lseek(in, 0, SEEK_CUR)) < 0))
 		return KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), -1);
-	if (from.c && !await_splice(k, &in, out))
+	bool waited = false;
+	if (from.c && !await_splice(k, &in, out, &waited))
 		return -1;
 	DS_USE(use);
-	if (kernel_begin(k, from.c ? in : out, &use)) {
+	DS_BY_NUMBER(brief);
+	if (kernel_begin(k, from.c ? &in : &out, waited, &use, &brief)) {
 		rc = KERNEL_SENDS(to, out, REAL(sendfile, out, in, off, n), -1);
 		if (rc > 0)
 			ds_moved(k->c->life.s, to.c ? (size_t)rc : 0, to.c ? 0 : (size_t)rc);
@@ -319,10 +327,12 @@ EXPORT ssize_t splice(int in, off64_t *inoff, int out, off64_t *outoff, size_t n
 	if (!k->c || (from.c && to.c) || inoff || outoff || n == 0 || (flags & ~FLAGS) ||
 	    (from.c ? !is_pipe(out, O_WRONLY) : !is_pipe(in, O_RDONLY)))
 		return KERNEL_SENDS(to, out, REAL(splice, in, inoff, out, outoff, n, flags), splice(in, inoff, out, outoff, n, flags));
-	if (from.c && !await_splice(k, &in, out))
+	bool waited = false;
+	if (from.c && !await_splice(k, &in, out, &waited))
 		return -1;
 	DS_USE(use);
-	if (kernel_begin(k, from.c ? in : out, &use)) {
+	DS_BY_NUMBER(brief);
+	if (kernel_begin(k, from.c ? &in : &out, waited, &use, &brief)) {
 		ssize_t rc = KERNEL_SENDS(to, out, REAL(splice, in, NULL, out, NULL, n, flags), -1);
 		if (rc > 0)
 			ds_moved(k->c->life.s, from.c ? 0 : (size_t)rc, from.c ? (size_t)rc : 0);

@@ -93,8 +93,9 @@ static inline struct call call_send(int fd, uintptr_t w, size_t n, int flags)
 
 /* Before a call of the kernel's that counts as one on the shadow, and would keep the connection of
  * k on TCP as long as it waits: where other threads may want to send, waits for data as recv does.
- * *fd stays a descriptor of it. False: -1 and errno. */
-bool await_data(struct call *k, int *fd) DS_HIDDEN;
+ * *fd stays a descriptor of it. *waited: it has, so that the call that follows is not the program's
+ * first, and does not wait. False: -1 and errno. */
+bool await_data(struct call *k, int *fd, bool *waited) DS_HIDDEN;
 
 /* True if the set can be read and written, and has sockets of ours. */
 bool poll_ours(struct pollfd *fds, nfds_t n) DS_HIDDEN;

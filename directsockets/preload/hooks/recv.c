@@ -220,14 +220,16 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int fl
 }
 ALIAS(preadv64v2, preadv2);
 
-bool await_data(struct call *k, int *fd)
+bool await_data(struct call *k, int *fd, bool *waited)
 {
 	char byte;
 
+	*waited = false;
 	if (ds_one_thread() || ds_life_nonblock(&k->c->life) || !ds_on_shadow_rx(k->c->life.s))
 		return true;
 	ssize_t have = ds_recv(k->c->life.s, *fd, &(struct iovec){&byte, 1}, 1, MSG_PEEK);
 	*fd = conn_still(k->c, *fd);
+	*waited = true;
 	return have >= 0;
 }
 
@@ -235,18 +237,21 @@ bool await_data(struct call *k, int *fd)
  * call. */
 static bool with_control(struct call *k, int fd, struct msghdr *m, int flags, ssize_t *rc)
 {
-	bool kernel;
+	bool kernel, waited = false;
+	DS_BY_NUMBER(brief);
 
 	if (!ds_on_shadow_rx(k->c->life.s))
 		return false;
-	if (!(flags & (MSG_DONTWAIT | MSG_ERRQUEUE)) && !await_data(k, &fd))
+	if (!(flags & (MSG_DONTWAIT | MSG_ERRQUEUE)) && !await_data(k, &fd, &waited))
 		return true;
 	ds_tick(k->c->life.s, fd);
 	DS_USE(use);
 	ds_use_begin(&use, k->c->life.s); /* only now the answer stays true */
 	kernel = ds_on_shadow_rx(k->c->life.s) && ds_bell(k->c->life.s) < 0;
+	if (kernel && waited && !(flags & MSG_WAITALL))
+		ds_by_number_begin(&brief, &k->c->life.numbered, true);
 	if (kernel)
-		*rc = REAL(recvmsg, fd, m, flags);
+		*rc = REAL(recvmsg, conn_still(k->c, fd), m, flags);
 	ds_use_end(&use);
 	if (kernel && *rc > 0 && !(flags & MSG_PEEK))
 		ds_moved(k->c->life.s, 0, (size_t)*rc);

@@ -1,15 +1,16 @@
 #include "probe.h"
 
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 
 /* Probes of threads that sleep in a call on a connection whose descriptor another thread closes,
  * and whose number a new socket takes: the sleeper goes on with the old connection. */
 
-enum { RECV, READ, RECVMSG, RECVFROM, READV, RECVMMSG, WAITALL, PEEK, SPLICE, RECEIVES };
+enum { RECV, READ, RECVMSG, RECVFROM, READV, RECVMMSG, WAITALL, PEEK, CONTROL, SPLICE, RECEIVES };
 enum { SEND = RECEIVES, WRITE, SENDMSG, WRITEV, SENDMMSG, CALLS };
-static const char *const names[] = {"recv", "read", "recvmsg", "recvfrom", "readv", "recvmmsg", "waitall", "peek", "splice", "send", "write", "sendmsg", "writev", "sendmmsg"};
+static const char *const names[] = {"recv", "read", "recvmsg", "recvfrom", "readv", "recvmmsg", "waitall", "peek", "recvmsg with control", "splice", "send", "write", "sendmsg", "writev", "sendmmsg"};
 
-enum { MUCH = 24 << 20 };
+enum { MUCH = 24 << 20, CHUNK = 64 << 10 };
 
 struct sleeper {
 	pthread_t thread;
@@ -25,6 +26,8 @@ static void *sleeps(void *arg)
 	struct sleeper *s = arg;
 	struct iovec iov = {s->got, 7}, two[2] = {{s->got, 3}, {s->got + 3, 4}}, much = {s->much, MUCH};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1}, out = {.msg_iov = &much, .msg_iovlen = 1};
+	char from[64];
+	struct msghdr control = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = from, .msg_controllen = sizeof from};
 	struct mmsghdr v[2] = {{.msg_hdr = m}, {.msg_hdr = m}}, w = {.msg_hdr = out};
 	struct timespec most = {LONG / 1000, 0};
 	int ends[2];
@@ -39,6 +42,7 @@ static void *sleeps(void *arg)
 	case RECVMMSG: s->rc = recvmmsg(s->fd, v, 2, MSG_WAITFORONE, &most); break;
 	case WAITALL: s->rc = recv(s->fd, s->got, 6, MSG_WAITALL); break;
 	case PEEK: s->rc = recv(s->fd, s->got, 7, MSG_PEEK); break;
+	case CONTROL: s->rc = recvmsg(s->fd, &control, 0); break;
 	case SPLICE:
 		if (pipe(ends))
 			die("pipe");
@@ -346,6 +350,103 @@ static void reuse_epoll(void)
 	}
 }
 
+/* Calls that sleep, and go on just when another thread closes the number: what they do then is on
+ * its way to the kernel. The parent traces the thread, and holds it there for HOLD ms, or until the
+ * number is another connection's. */
+enum { HOLD = 200 };
+struct held {
+	void (*make)(int *client, int *server);
+	int how, fd, soon, held, taken;
+};
+
+static int is_set(const int *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+static void set(int *p) { __atomic_store_n(p, 1, __ATOMIC_SEQ_CST); }
+
+static void *sleeps_traced(void *sleeper)
+{
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		die("ptrace");
+	raise(SIGSTOP);
+	return sleeps(sleeper);
+}
+
+static void goes_on(void *held)
+{
+	struct held *h = held;
+	char *much = malloc(MUCH), *got = malloc(MUCH), text[8] = "";
+	struct sleeper s = {.how = h->how, .much = much};
+	size_t n = 0;
+	int a[2], b[2];
+
+	fill(much, MUCH, 1);
+	h->make(&a[0], &a[1]);
+	pair_cold(&b[0], &b[1]);
+	h->fd = s.fd = a[1];
+	if (h->how == WAITALL)
+		put(a[0], "ol", 2);
+	pthread_create(&s.thread, NULL, sleeps_traced, &s);
+	while (!is_set(&s.tid))
+		nap(1);
+	asleep(&s);
+	set(&h->soon);
+	if (h->how < RECEIVES)
+		put(a[0], h->how == WAITALL ? "d..." : "old", h->how == WAITALL ? 4 : 3);
+	while (!is_set(&h->held) && !is_set(&s.ended) && n < MUCH / 2) {
+		ssize_t rc = h->how < RECEIVES ? 0 : recv(a[0], got + n, CHUNK, MSG_DONTWAIT);
+		n += rc > 0 ? (size_t)rc : 0;
+	}
+	take_over(CLOSE, a[1], b[1]);
+	if (h->how < RECEIVES)
+		put(b[0], "new", 3);
+	shutdown(b[0], SHUT_WR);
+	set(&h->taken);
+	if (h->how >= RECEIVES)
+		n += get(a[0], got + n, MUCH - n);
+	pthread_join(s.thread, NULL);
+	if (h->how < RECEIVES)
+		get(a[1], text, 3);
+	out("%s: %zd %s, then the number has %s", names[h->how], s.rc, h->how < RECEIVES ? s.got : n == MUCH && !memcmp(got, much, n) ? "as sent" : "others", text);
+	close(a[1]);
+	close(b[1]);
+	out("%zu by the number", get(b[0], got, MUCH));
+}
+
+static void late(void (*make)(int *client, int *server))
+{
+	struct held *h = mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	static const unsigned calls[] = {SYS_read, SYS_readv, SYS_recvfrom, SYS_recvmsg, SYS_splice, SYS_sendto, SYS_sendmsg, SYS_write, SYS_writev};
+	struct __ptrace_syscall_info in;
+
+	for (int how = 0; how < CALLS; how++) {
+		unsigned last = how == CONTROL ? SYS_recvmsg : how == SPLICE ? SYS_splice : 0; // after looks that take nothing
+		int st, tid, holds = 0;
+
+		*h = (struct held){.make = make, .how = how};
+		pid_t pid = start(goes_on, h);
+		tid = waitpid(-1, &st, __WALL);
+		ptrace(PTRACE_SETOPTIONS, tid, NULL, PTRACE_O_TRACESYSGOOD);
+		while (tid != pid && WIFSTOPPED(st)) {
+			if (is_set(&h->soon) && ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof in, &in) > 0 && in.op == PTRACE_SYSCALL_INFO_ENTRY && (int)in.entry.args[0] == h->fd)
+				for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++)
+					holds |= in.entry.nr == (last ? last : calls[i]);
+			if (holds)
+				break;
+			ptrace(PTRACE_SYSCALL, tid, NULL, NULL);
+			waitpid(tid, &st, __WALL);
+		}
+		if (holds)
+			set(&h->held);
+		for (long until = monotonic() + HOLD; holds && !is_set(&h->taken) && monotonic() < until;)
+			nap(1);
+		ptrace(PTRACE_DETACH, tid, NULL, NULL);
+		finish(pid);
+	}
+	munmap(h, sizeof *h);
+}
+
+static void reuse_late(void) { late(pair_cold); }
+static void reuse_late_direct(void) { late(pair); }
+
 /* There are no high numbers. */
 static void reuse_few(void)
 {
@@ -368,5 +469,7 @@ const struct probe reuse_probes[] = {
 	{"reuse-sets-direct", reuse_sets_direct, 0},
 	{"reuse-epoll", reuse_epoll, 0},
 	{"reuse-few", reuse_few, 0},
+	{"reuse-late", reuse_late, 1},
+	{"reuse-late-direct", reuse_late_direct, 1},
 	{0},
 };
