@@ -228,7 +228,7 @@ func TestWaits(t *testing.T) {
 			}
 			program := kind + "/waits"
 			build(t, program)
-			for _, mode := range []string{"placing", "room", "posted", "context", "counted", "two", "shared", "stale", "forked", "orphan", "broken", "late", "starved"} {
+			for _, mode := range []string{"placing", "room", "posted", "context", "counted", "two", "shared", "stale", "forked", "copied", "orphan", "broken", "late", "starved"} {
 				t.Run(mode, func(t *testing.T) {
 					s, path := node(t)
 					c := start(t, path, program, mode)
@@ -344,6 +344,125 @@ func cutOften(t *testing.T, program string, tls bool) {
 	t.Logf("%d cuts, %s", cuts, strings.TrimSpace(c.errs.String()))
 	for _, s := range h.nodes {
 		idle(t, s)
+	}
+}
+
+var seeds = flag.Uint64("seeds", 1, "how many `seeds` TestApart, TestParallel and TestRDM try")
+
+// Two processes at one node, and at nodes whose link is cut every 0.1 to 2 s: either is stopped,
+// one is killed, at any moment. What had come is there, and all that was posted ends.
+func TestApart(t *testing.T) {
+	for _, kind := range []string{"plain", "asan", "hosts", "tls"} {
+		t.Run(kind, func(t *testing.T) {
+			program := "plain/apart"
+			if kind == "asan" {
+				program = "asan/apart"
+			}
+			if kind != "plain" {
+				longtest.Skip(t)
+			}
+			build(t, program)
+			for seed := range *seeds {
+				args := []string{strconv.FormatUint(seed+1, 10), "20"}
+				if kind == "hosts" || kind == "tls" {
+					apart(t, hostsBy(t, kind == "tls"), nil, program, args)
+					continue
+				}
+				s, path := node(t)
+				c := startWith(t, []string{"EXN_PORTS=" + path}, program, args...)
+				c.says("done")
+				c.ends()
+				t.Logf("seed %s: %s", args[0], strings.TrimSpace(c.errs.String()))
+				idle(t, s)
+			}
+		})
+	}
+}
+
+// Threads that share the objects of two endpoints, at one node and at two whose link is cut.
+func TestParallel(t *testing.T) {
+	for _, kind := range []string{"plain", "asan", "tsan", "hosts"} {
+		t.Run(kind, func(t *testing.T) {
+			program := kind + "/parallel"
+			switch kind {
+			case "hosts":
+				program = "plain/parallel"
+				fallthrough
+			case "asan", "tsan":
+				longtest.Skip(t)
+			}
+			rounds := "20"
+			if kind == "asan" || kind == "tsan" { // each takes a while
+				rounds = "3"
+			}
+			build(t, program)
+			for seed := range *seeds {
+				args := []string{strconv.FormatUint(seed+1, 10), rounds}
+				if kind == "hosts" {
+					apart(t, hosts(t), nil, program, args)
+					continue
+				}
+				s, path := node(t)
+				env := []string{"EXN_PORTS=" + path}
+				if kind == "tsan" { // it has grants mapped at 0, and sees no copy of the kernel's
+					env = append(env, "FI_EXNET_DIRECT=0")
+				}
+				c := startWith(t, env, program, args...)
+				c.says("done")
+				c.ends()
+				idle(t, s)
+			}
+		})
+	}
+}
+
+// Three endpoints of ofi_rxm at one node, and at two whose link is cut every 0.1 to 2 s.
+func TestRDM(t *testing.T) {
+	for _, kind := range []string{"host", "hosts", "tls"} {
+		t.Run(kind, func(t *testing.T) {
+			if kind != "host" {
+				longtest.Skip(t)
+			}
+			env := []string{"FI_PROVIDER_PATH=" + buildDir, "FI_EXNET_IFACE=lo"}
+			for seed := range *seeds {
+				args := []string{"exnet;ofi_rxm", strconv.FormatUint(seed+1, 10), "5000"}
+				if kind != "host" {
+					apart(t, hostsBy(t, kind == "tls"), env, "rdm", args)
+					continue
+				}
+				s, path := node(t)
+				c := startWith(t, append(env, "EXN_PORTS="+path), "rdm", args...)
+				c.says("done")
+				c.ends()
+				t.Logf("seed %s: %s", args[1], strings.TrimSpace(c.errs.String()))
+				idle(t, s)
+			}
+		})
+	}
+}
+
+// apart runs a program at two hosts whose link is cut meanwhile.
+func apart(t *testing.T, h *pairOfHosts, env []string, program string, args []string) {
+	t.Helper()
+	c := startWith(t, append(env, "EXN_PORTS="+h.paths[0], "EXN_PORTS_B="+h.paths[1]), program, args...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.says("done")
+		c.ends()
+	}()
+	for cuts := 0; ; cuts++ {
+		select {
+		case <-done:
+			t.Logf("%q: %d cuts, %s", args, cuts, strings.TrimSpace(c.errs.String()))
+			for _, s := range h.nodes {
+				idle(t, s)
+			}
+			return
+		case <-time.After(100*time.Millisecond + rand.N(1900*time.Millisecond)):
+		}
+		h.cut()
+		h.link()
 	}
 }
 

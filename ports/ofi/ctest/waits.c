@@ -260,6 +260,49 @@ static void forked(void)
 	}
 }
 
+static bool readable(struct side *s)
+{
+	struct fid *fids[] = {&s->eq->fid};
+	int fd;
+	must(fi_control(&s->eq->fid, FI_GETWAIT, &fd) == 0);
+	must(fi_trywait(s->fabric, fids, 1) == 0);
+	must(fi_eq_write(s->eq, FI_NOTIFY, "new", 3, 0) == 3); // as another thread does now
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	return poll(&p, 1, 0) == 1;
+}
+
+// A child has the events that were not read when it began, and what it does with them wakes nobody
+// in its parent, and has nobody sleep there.
+static void copied(void)
+{
+	uint32_t event;
+	char told[8];
+	int go[2], status;
+	struct fid *fids[] = {&a.eq->fid};
+	must(pipe(go) == 0);
+	must(fi_eq_write(a.eq, FI_NOTIFY, "old", 3, 0) == 3);
+	pid_t child = fork();
+	must(child >= 0);
+	if (child == 0) {
+		must(read(go[0], told, 1) == 1);
+		must(fi_eq_read(a.eq, &event, told, sizeof(told), 0) == 3 && memcmp(told, "old", 3) == 0);
+		_exit(0);
+	}
+	must(fi_eq_read(a.eq, &event, told, sizeof(told), 0) == 3 && memcmp(told, "old", 3) == 0);
+	must(readable(&a));
+	must(write(go[1], "x", 1) == 1);
+	must(waitpid(child, &status, 0) == child && status == 0);
+	int fd;
+	must(fi_control(&a.eq->fid, FI_GETWAIT, &fd) == 0);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	must(poll(&p, 1, 0) == 1); // its event is still there, and the child has not read that
+	must(fi_eq_read(a.eq, &event, told, sizeof(told), 0) == 3 && memcmp(told, "new", 3) == 0);
+	if ((child = fork()) == 0)
+		_exit(fi_eq_write(a.eq, FI_NOTIFY, "own", 3, 0) == 3 ? 0 : 1);
+	must(waitpid(child, &status, 0) == child && status == 0);
+	must(fi_trywait(a.fabric, fids, 1) == 0 && poll(&p, 1, 0) == 0);
+}
+
 // A listener ends with its process, though a child lives on.
 static void orphan(void)
 {
@@ -411,7 +454,7 @@ int main(int argc, char **argv)
 	} modes[] = {
 		{"placing", placing}, {"room", room}, {"posted", posted}, {"two", two}, {"shared", shared},
 		{"dead", dead}, {"stale", stale}, {"forked", forked}, {"broken", broken}, {"ending", ending},
-		{"context", context}, {"counted", counted}, {"late", late}, {"starved", starved}, {"orphan", orphan},
+		{"context", context}, {"counted", counted}, {"late", late}, {"starved", starved}, {"orphan", orphan}, {"copied", copied},
 	};
 	must(argc == 2);
 	side_open(&a);

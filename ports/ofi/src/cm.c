@@ -301,8 +301,6 @@ void cm_work(struct eq *eq)
 {
 	struct epoll_event e;
 	bool own = false;
-	if (eq->fabric->child) // the epoll set is the parent's, and tells of what the parent has
-		return;
 	// One at a time: what one does may end another.
 	for (int i = 0; i < 64 && epoll_wait(eq->poll_fd, &e, 1, 0) == 1; i++) {
 		struct fid *fid = e.data.ptr;

@@ -219,6 +219,7 @@ int exfi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out, void *cont
 		return -FI_ENOMEM;
 	pthread_mutex_init(&f->lock, NULL);
 	list_init(&f->domains);
+	list_init(&f->eqs);
 	list_init(&f->cms);
 	list_init(&f->peps);
 	list_init(&f->link);

@@ -209,9 +209,12 @@ static int eq_close(struct fid *fid)
 	while (!list_empty(&eq->events))
 		free(list_pop(&eq->events));
 	f->uses--;
+	list_remove(&eq->link);
 	unlock(f);
-	close(eq->poll_fd);
-	close(eq->event_fd);
+	if (eq->poll_fd >= 0) {
+		close(eq->poll_fd);
+		close(eq->event_fd);
+	}
 	free(eq);
 	return 0;
 }
@@ -271,6 +274,7 @@ int exfi_eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq 
 	eq->fid.fid = (struct fid){.fclass = FI_CLASS_EQ, .context = context, .ops = &eq_fid};
 	eq->fid.ops = &eq_ops;
 	lock(f);
+	list_push(&f->eqs, &eq->link);
 	f->uses++;
 	unlock(f);
 	*out = &eq->fid;

@@ -78,7 +78,7 @@ struct fabric {
 	struct list link; // of all fabrics
 	pthread_mutex_t lock;
 	unsigned uses;
-	struct list domains, cms, peps;
+	struct list domains, eqs, cms, peps;
 	// This process is a child of the one that opened it: all in it has ended here. It is no
 	// state, for nothing comes after it.
 	bool child;
@@ -351,10 +351,11 @@ struct event {
 
 struct eq {
 	struct fid_eq fid;
+	struct list link; // in fabric->eqs
 	struct fabric *fabric;
 	unsigned uses;
 	struct list events;
-	int poll_fd, event_fd;
+	int poll_fd, event_fd; // -1: they are the parent's
 	bool signaled; // event_fd is readable, as its descriptor says itself: no state
 	uint8_t err_data[CM_DATA];
 };

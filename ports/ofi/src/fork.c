@@ -51,6 +51,13 @@ static void leave(struct fabric *f)
 			if (d->eps[i] != NULL)
 				(void)ep_on(d->eps[i], ON_FORK, 0);
 	}
+	// What they tell of is the parent's, which still listens and sleeps by them.
+	for (struct list *l = f->eqs.next; l != &f->eqs; l = l->next) {
+		struct eq *eq = of(l, struct eq, link);
+		close(eq->poll_fd);
+		close(eq->event_fd);
+		eq->poll_fd = eq->event_fd = -1;
+	}
 	// Who connects to the parent when that has ended is refused.
 	for (struct list *l = f->peps.next; l != &f->peps; l = l->next) {
 		struct pep *p = of(l, struct pep, link);
@@ -62,6 +69,7 @@ static void leave(struct fabric *f)
 		struct cm *cm = of(l, struct cm, link);
 		close(cm->fd);
 		cm->fd = -1;
+		cm->eq = NULL; // the child may close that first
 		if (cm->ep != NULL)
 			cm->ep->cm = NULL;
 		cm->ep = NULL;

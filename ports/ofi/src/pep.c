@@ -363,10 +363,8 @@ static int pep_close(struct fid *fid)
 			leave(cm);
 	}
 	if (p->accepts != ACCEPTS_NOT) {
-		if (!f->child) { // a child shares the set with its parent, which still listens
-			unwatch(p, p->fd);
-			unwatch(p, p->timer);
-		}
+		unwatch(p, p->fd);
+		unwatch(p, p->timer);
 		close(p->timer);
 	}
 	if (p->fd >= 0)
