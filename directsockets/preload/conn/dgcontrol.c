@@ -140,3 +140,17 @@ bool ds_dg_shareable(int fd)
 	errno = saved;
 	return shareable;
 }
+
+bool ds_dg_failed(struct ds_dgram *d, int fd)
+{
+	int saved = errno, err = 0;
+	socklen_t n = sizeof err;
+
+	if (__builtin_expect(!DS_GET(d->asks), 1))
+		return false;
+	DS_SET(d->asks, false);
+	if (REAL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &err, &n) < 0)
+		err = 0;
+	errno = err ? err : saved;
+	return err != 0;
+}

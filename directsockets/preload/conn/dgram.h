@@ -177,6 +177,9 @@ struct ds_dgram {
 	bool connected; /* the program has called connect */
 	bool wants;  /* its options ask for control data */
 	bool trains; /* UDP_GRO */
+	bool hears; /* IP_RECVERR: it hears of refusals though it is not connected */
+	bool asks; /* a send by the kernel may have been refused: the next call that flows may serve
+		    * asks for that error first. A hint: the kernel has the state */
 	bool held;   /* an option holds datagrams back: UDP_CORK, or MSG_MORE was used */
 	uint8_t tos, ttl; /* what its options say; 0: the default */
 	uint16_t train; /* UDP_SEGMENT */
@@ -406,6 +409,8 @@ struct ds_dg_says {
 	uint8_t source[16];
 };
 bool ds_dg_control(const struct ds_dgram *d, const struct msghdr *h, const uint8_t to[16], struct ds_dg_says *s) DS_HIDDEN;
+/* Has the kernel an error of a send, which comes before what flows carry? Takes it: errno. */
+bool ds_dg_failed(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* How long the sender may wait for the receiver, in ds_ticks: what it has saved, and its call
  * allows. */
 uint64_t ds_dg_spare(const struct ds_dg_out *o) DS_HIDDEN;

@@ -544,7 +544,7 @@ static bool in_sets(const struct ds_dgram *d)
 ssize_t ds_dg_recvmsg(struct ds_dgram *d, int fd, struct msghdr *h, int flags)
 {
 	uint64_t before = DS_GET(d->by_kernel);
-	ssize_t rc = receive(d, fd, h, flags);
+	ssize_t rc = DS_GET(d->nlisted) && ds_dg_failed(d, fd) ? -1 : receive(d, fd, h, flags);
 
 	if (DS_GET(d->by_kernel) != before && DS_GET(d->nlisted) && in_sets(d) && ds_above) {
 		int saved = errno;

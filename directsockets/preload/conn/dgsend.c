@@ -173,11 +173,20 @@ static bool begin(struct ds_dgram *d, struct ds_dg_sent *s)
 	return true;
 }
 
+/* A datagram of d goes where no flow leads: it may be refused, and d hear of that. */
+static void may_fail(struct ds_dgram *d)
+{
+	if (DS_GET(d->connected) || DS_GET(d->hears))
+		DS_SET(d->asks, true);
+}
+
 /* With the lock of out, which it drops: the kernel sends n datagrams to t next. False: the number
  * is another file's. */
 static bool to_kernel(struct ds_dgram *d, struct ds_dg_sent *s, struct ds_dg_dest *t, size_t n)
 {
 	ds_critical_begin();
+	if (!t->flow)
+		may_fail(d);
 	if (n)
 		announce(s, t, n);
 	ds_own_unlock(&d->out);
@@ -299,6 +308,7 @@ static inline bool reads(const struct ds_dgram *d, const struct msghdr *h, struc
 /* A send by the kernel to no destination begins. */
 static ssize_t by_kernel(struct ds_dgram *d, struct ds_dg_sent *s)
 {
+	may_fail(d);
 	return ds_by_number_same(&s->kernel, &d->numbered, s->number) ? DS_DG_KERNEL : DS_DG_ANEW;
 }
 
@@ -428,6 +438,8 @@ ssize_t ds_dg_sendmsg(struct ds_dgram *d, int fd, const struct msghdr *h, int fl
 	size_t done = 0;
 	ssize_t rc;
 
+	if (DS_GET(d->nout) && ds_dg_failed(d, fd))
+		return -1;
 	while ((rc = try_send(d, fd, h, flags, s, &done)) == WAIT) {
 		int fl = flags & MSG_DONTWAIT ? O_NONBLOCK : REAL(fcntl, fd, F_GETFL);
 

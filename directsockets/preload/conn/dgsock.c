@@ -220,11 +220,11 @@ static bool harmless(int level, int name)
 		SO_SNDTIMEO_NEW, SO_BROADCAST, SO_KEEPALIVE, SO_PRIORITY, SO_INCOMING_CPU, SO_BUSY_POLL, SO_RCVLOWAT, SO_DEBUG, SO_LINGER,
 	};
 	static const short ip[] = {
-		IP_MTU_DISCOVER, IP_RECVERR, IP_MULTICAST_IF, IP_MULTICAST_TTL, IP_MULTICAST_LOOP, IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND,
+		IP_MTU_DISCOVER, IP_MULTICAST_IF, IP_MULTICAST_TTL, IP_MULTICAST_LOOP, IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND,
 		IP_MULTICAST_ALL, 51 /* IP_LOCAL_PORT_RANGE */,
 	};
 	static const short ip6[] = {
-		IPV6_V6ONLY, IPV6_MTU_DISCOVER, IPV6_MTU, IPV6_DONTFRAG, IPV6_RECVERR, IPV6_MULTICAST_IF, IPV6_MULTICAST_HOPS,
+		IPV6_V6ONLY, IPV6_MTU_DISCOVER, IPV6_MTU, IPV6_DONTFRAG, IPV6_MULTICAST_IF, IPV6_MULTICAST_HOPS,
 		IPV6_MULTICAST_LOOP, IPV6_ADDR_PREFERENCES, IPV6_AUTOFLOWLABEL, IPV6_FREEBIND,
 	};
 	const short *list = level == SOL_SOCKET ? socket : level == IPPROTO_IP ? ip : level == IPPROTO_IPV6 ? ip6 : NULL;
@@ -307,6 +307,8 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		DS_SET(d->train, v > 0 && v <= 65507 ? (uint16_t)v : 0);
 	} else if (level == IPPROTO_UDP && name == UDP_GRO) {
 		DS_SET(d->trains, v != 0); /* it takes datagrams one by one, too */
+	} else if ((level == IPPROTO_IP && name == IP_RECVERR) || (level == IPPROTO_IPV6 && name == IPV6_RECVERR)) {
+		DS_SET(d->hears, true); /* it stays so: then it asks in vain */
 	} else if (!harmless(level, name)) {
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	}

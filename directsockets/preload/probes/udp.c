@@ -299,6 +299,35 @@ static void refused(void)
 	show(s, 0);
 }
 
+// An error comes before what is there, and in place of what is sent, also where memory carries
+// that.
+static void refused_first(void)
+{
+	struct sockaddr_in a;
+	struct mmsghdr m[2];
+	int c, s, one = 1;
+
+	udp_pair(&c, &s);
+	R(setsockopt(s, IPPROTO_IP, IP_RECVERR, &one, sizeof one));
+	close(udp_socket(&a));
+	for (int i = 0; i < 3; i++) {
+		R(sendto(s, "nobody", 6, 0, (struct sockaddr *)&a, sizeof a));
+		R(send(c, "after that", 10, 0));
+		quiet(s);
+		quiet(s);
+		R(sendto(s, "nobody", 6, 0, (struct sockaddr *)&a, sizeof a));
+		R(to(s, c, "not sent"));
+		R(to(s, c, "sent"));
+		quiet(c);
+		quiet(c);
+		R(sendto(s, "nobody", 6, 0, (struct sockaddr *)&a, sizeof a));
+		R(send(c, "one", 3, 0));
+		memset(m, 0, sizeof m);
+		R(recvmmsg(s, m, 2, MSG_DONTWAIT, NULL));
+		R(recvmmsg(s, m, 2, MSG_DONTWAIT, NULL));
+	}
+}
+
 // connect elsewhere, and to nothing; a datagram from another than the peer does not come.
 static void reconnect(void)
 {
@@ -401,6 +430,7 @@ const struct probe udp_probes[] = {
 	{"udp-many", many, 0},
 	{"udp-pointers", pointers, 0},
 	{"udp-refused", refused, 0},
+	{"udp-refused-first", refused_first, 0},
 	{"udp-reconnect", reconnect, 0},
 	{"udp-elsewhere", elsewhere, 0},
 	{"udp-shutdown", shut, 0},

@@ -84,7 +84,7 @@ static void child_waits(void)
 	pthread_join(t, NULL);
 }
 
-// A child executes a program that reads from the socket, when it is told so. Its parent has that,
+// A child executes a program that reads from the socket, when it is told so. Its parent has it,
 // too.
 static void program_reads(void)
 {
@@ -110,7 +110,7 @@ static void program_reads(void)
 	put(p[1], "\n", 1);
 	nap(50);
 	for (int i = 0; i < 3; i++)
-		R(send(c, "to the program\n", 15, 0));
+		send(c, "to the program\n", 15, 0); // which writes them here
 	send(c, "", 0, 0); // an end of file to it
 	finish(pid);
 	warm_again(c, s);
