@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -273,7 +274,29 @@ func (u *randomUDP) drain(s *randomSocket) {
 	}
 }
 
-// together has goroutines receive on one socket, which sleep there, while others send to it.
+// pester has the read deadline of a socket pass, and sets it again, until end is called.
+func (u *randomUDP) pester(s *randomSocket) (end func()) {
+	r := rand.New(rand.NewPCG(u.r.Uint64(), 8))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			_ = s.conn.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(400)-100) * time.Microsecond))
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(r.IntN(300)) * time.Microsecond):
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// together has goroutines receive on one socket, which sleep there, while others send to it, and
+// its deadline passes, or does not.
 func (u *randomUDP) together(to *randomSocket) {
 	u.drain(to)
 	type sender struct {
@@ -301,12 +324,21 @@ func (u *randomUDP) together(to *randomSocket) {
 	var mu sync.Mutex
 	var tickets atomic.Int32
 	failed := make(chan error, readers+len(senders))
-	_ = to.conn.SetReadDeadline(time.Now().Add(testWait))
+	late := time.Now().Add(testWait)
+	_ = to.conn.SetReadDeadline(late)
+	end := func() {}
+	if u.r.IntN(2) == 0 {
+		u.note("its deadline passes")
+		end = u.pester(to)
+	}
 	for range readers {
 		wg.Go(func() {
 			buf := make([]byte, 1000)
 			for int(tickets.Add(1)) <= n {
 				k, from, err := to.conn.ReadFrom(buf)
+				for errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(late) {
+					k, from, err = to.conn.ReadFrom(buf)
+				}
 				if err == nil {
 					mu.Lock()
 					err = to.got(from, buf[:k], readers == 1)
@@ -332,6 +364,7 @@ func (u *randomUDP) together(to *randomSocket) {
 		})
 	}
 	wg.Wait()
+	end()
 	select {
 	case err := <-failed:
 		u.fatalf("%v", err)
@@ -383,6 +416,34 @@ func (u *randomUDP) takeOver(s *randomSocket) {
 func (u *randomUDP) settle() {
 	if u.cfg != nil {
 		time.Sleep(120 * time.Millisecond)
+	}
+}
+
+// closeUnder has goroutines receive on a socket, where nothing comes, and closes it: they hear of
+// that.
+func (u *randomUDP) closeUnder(s *randomSocket) {
+	u.drain(s)
+	_ = s.conn.SetReadDeadline(time.Time{})
+	var ended []chan error
+	for range s.many {
+		err := make(chan error, 1)
+		ended = append(ended, err)
+		go func() {
+			_, _, e := s.conn.ReadFrom(make([]byte, 1000))
+			err <- e
+		}()
+	}
+	time.Sleep(time.Duration(u.r.IntN(2000)) * time.Microsecond) // they sleep
+	u.close(s)
+	for _, err := range ended {
+		select {
+		case e := <-err:
+			if !errors.Is(e, net.ErrClosed) {
+				u.fatalf("socket %d is closed under a receive, which says %v", s.id, e)
+			}
+		case <-time.After(testWait):
+			u.fatalf("socket %d is closed, and a receive goes on", s.id)
+		}
 	}
 }
 
@@ -540,7 +601,11 @@ func (u *randomUDP) run(steps int) {
 			}
 		case k < 97:
 			if len(u.all) > 4 {
-				u.close(s)
+				if u.r.IntN(2) == 0 {
+					u.close(s)
+				} else {
+					u.closeUnder(s)
+				}
 				u.settle()
 			}
 		case k < 99:
