@@ -166,6 +166,7 @@ static void to_mark(int inlined)
 	nap(20);
 	R(ioctl(s, SIOCATMARK, &at));
 	out("%d", at);
+	R(recv(s, buf, 64, MSG_PEEK));
 	out("%zd %.3s", recv(s, buf, 64, 0), buf);
 	R(ioctl(s, SIOCATMARK, &at));
 	out("%d", at);
