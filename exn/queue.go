@@ -22,14 +22,17 @@ type queueKey struct {
 //
 //	credit ── none has moved for StallTime ─▶ stalled
 //	credit ◀── all have moved ─────────────── stalled
-//	credit, stalled ── the link has ended ──▶ away
-//	credit ◀── there is a link again, or AwayTime is over: they are dropped ── away
+//	any ── the link has ended ──────────────▶ away
+//	credit, stalled ── no open mailbox ─────▶ away
+//	credit ◀── the peer can be reached ────── away, gone
+//	gone ◀──── AwayTime is over ───────────── away
 type queueState uint8
 
 const (
 	queueCredit  queueState = iota // the peer's credit
 	queueStalled                   // the same, of a peer that may be dead: all but one are dropped
-	queueAway                      // the peer's next link
+	queueAway                      // the peer's next link, or mailbox
+	queueGone                      // there are none, and there will be none: the peer has not come back
 )
 
 // queue holds the frames that cannot be sent to a peer yet.
@@ -85,6 +88,9 @@ func (i *Interface) queueSlack() int { return i.cfg.Buffers / 16 }
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
 	i.returnLocked(q)
+	if q.state == queueGone { // only one that can be reached refuses a frame for want of credit
+		q.state = queueCredit
+	}
 	if len(q.frames) >= i.roomLocked(q) {
 		q.mu.Unlock()
 		i.stats.TxStalled.Add(1)
@@ -144,8 +150,8 @@ func (i *Interface) holdLocked(q *queue) {
 }
 
 // releaseLocked has what is sent to the peer pass the queue, which is empty.
-func (i *Interface) releaseLocked(q *queue) {
-	q.state = queueCredit
+func (i *Interface) releaseLocked(q *queue, state queueState) {
+	q.state = state
 	if q.held.Swap(false) {
 		i.backlog.Add(-1)
 	}
@@ -169,8 +175,26 @@ func (i *Interface) linkEnded(n fabric.NodeID) {
 	}
 }
 
-// leaveLocked has the queue wait for the peer's next link. It returns the frames for which there is
-// no room.
+// unreached reports whether a frame waits that could not be sent to a node, for a reason that
+// exteth.Unreached knows: it had a link, and may have one again.
+func (i *Interface) unreached(n fabric.NodeID, err error) bool {
+	if errors.Is(err, fabric.ErrNoRoute) && i.peers.Load(n) == nil {
+		return false
+	}
+	q := i.queue(queueKey{node: n})
+	q.mu.Lock()
+	var dropped []*exteth.TxBuffer
+	if errors.Is(err, fabric.ErrPeerDown) && q.state != queueGone {
+		dropped = i.leaveLocked(q)
+	}
+	waits := q.state == queueAway
+	q.mu.Unlock()
+	i.dropped(dropped)
+	return waits
+}
+
+// leaveLocked has the queue wait for the peer's next link or mailbox. It returns the frames for
+// which there is no room.
 func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
 	if q.state == queueAway {
 		return nil
@@ -192,8 +216,11 @@ func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
 func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	q := i.queue(queueKey{node: n})
 	q.mu.Lock()
-	keep := q.state == queueAway && int(i.away.Load()) < i.cfg.Buffers/2
-	if keep {
+	var dropped []*exteth.TxBuffer
+	if q.state != queueGone {
+		dropped = i.leaveLocked(q)
+	}
+	if q.state == queueAway && int(i.away.Load()) < i.cfg.Buffers/2 {
 		at := q.unread
 		if q.draining { // it has the first one
 			at++
@@ -202,22 +229,25 @@ func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 		q.unread++
 		i.away.Add(1)
 		i.stats.TxAway.Add(1)
+	} else {
+		dropped = append(dropped, b)
 	}
 	q.mu.Unlock()
-	if !keep {
-		i.Free(b)
+	i.dropped(dropped)
+}
+
+// returnLocked has a queue without frames, whose peer has a link again, wait for credit.
+func (i *Interface) returnLocked(q *queue) {
+	if q.state == queueAway && len(q.frames) == 0 && i.linked(q) {
+		i.releaseLocked(q, queueCredit)
 	}
 }
 
-// returnLocked has the queue of a peer that has a link again wait for credit.
-func (i *Interface) returnLocked(q *queue) {
-	if q.state != queueAway || !i.linked(q) {
-		return
-	}
-	i.away.Add(-int32(len(q.frames)))
-	q.state, q.moved = queueCredit, time.Now()
-	if len(q.frames) == 0 {
-		i.releaseLocked(q)
+// reachedLocked has the queue of a peer that was reached wait for credit.
+func (i *Interface) reachedLocked(q *queue) {
+	if q.state == queueAway {
+		i.away.Add(-int32(len(q.frames)))
+		q.state = queueCredit
 	}
 }
 
@@ -252,18 +282,19 @@ func (i *Interface) drain(q *queue) {
 	}
 	q.draining = true
 	var dropped []*exteth.TxBuffer
-	for len(q.frames) > 0 && q.state != queueAway {
-		if !i.linked(q) {
-			dropped = i.leaveLocked(q)
-			break
-		}
+	for len(q.frames) > 0 && (q.state != queueAway || i.linked(q)) {
 		b, skip := q.frames[0], q.skip
 		before := b.Sent()
 		q.again, q.skip = false, false
 		q.mu.Unlock()
 		err := i.sendNow(q.key, b, skip)
 		q.mu.Lock()
+		if !q.key.group && exteth.Unreached(err) {
+			dropped = i.leaveLocked(q)
+			break
+		}
 		if errors.Is(err, exteth.ErrAgain) {
+			i.reachedLocked(q)
 			if b.Sent() != before {
 				q.moved = time.Now()
 			}
@@ -288,14 +319,11 @@ func (i *Interface) drain(q *queue) {
 
 // sentLocked removes the first frame, which was sent, or dropped.
 func (i *Interface) sentLocked(q *queue) {
+	i.reachedLocked(q)
 	q.frames = append(q.frames[:0], q.frames[1:]...)
-	if q.state == queueAway { // its link has ended meanwhile
-		i.away.Add(-1)
-		return
-	}
 	q.moved = time.Now()
 	if len(q.frames) == 0 {
-		i.releaseLocked(q)
+		i.releaseLocked(q, queueCredit)
 	}
 }
 
@@ -377,7 +405,7 @@ func (i *Interface) check(q *queue) (waiting bool) {
 	case q.state == queueAway && still >= i.cfg.AwayTime && !q.draining:
 		dropped = q.cutLocked(0)
 		i.away.Add(-int32(len(dropped)))
-		i.releaseLocked(q)
+		i.releaseLocked(q, queueGone)
 	case q.state == queueCredit && len(q.frames) > 0 && still >= i.stallTime(q):
 		late = true
 		q.skip = q.key.group

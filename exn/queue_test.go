@@ -244,9 +244,7 @@ func testLossOfPeer(t *testing.T) {
 				t.Errorf("%s: to another peer: %v", how, err)
 			}
 			eventually(t, "the frame", func() bool { return len(c.frames.Take()) == 1 })
-			if how == "detach" { // it might come back until then
-				time.Sleep(defaultAwayTime + time.Second)
-			}
+			time.Sleep(defaultAwayTime + time.Second) // it might come back until then
 			if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), 0, size)); err == nil {
 				t.Errorf("%s: a frame was sent to nobody", how)
 			}
@@ -352,6 +350,39 @@ func testLinkEndsUnread(t *testing.T) {
 		t.Errorf("of %d frames %d were not read, %d waited, %d were dropped", sent, s.Port.TxNotRead, s.TxAway, s.TxStalled)
 	}
 	a.checkBuffers(t)
+}
+
+// What is sent while a peer has no mailbox comes when it has one again, as at the beginning of a
+// link: the peer says a moment later which mailboxes it has.
+func TestMailboxComesBack(t *testing.T) { synctest.Test(t, testMailboxComesBack) }
+
+func testMailboxComesBack(t *testing.T) {
+	net := newNet(t, 2, small())
+	a, b := net.nodes[0], net.nodes[1]
+	a.start(t)
+	b.Close()
+	const sent = 10
+	for i := range uint32(sent) {
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(2), i, 100+900*int(i%2))); err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	time.Sleep(time.Second)
+	again := &testNode{id: b.id, nic: b.nic}
+	cfg := small()
+	cfg.NIC = b.cfg.NIC
+	var err error
+	if again.Interface, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	again.SetReceiver(again)
+	again.start(t)
+	eventually(t, "the last frame", func() bool { return again.frames.Len() >= sent })
+	eventually(t, "an empty queue", func() bool { return a.backlog.Load() == 0 })
+	checkNumbers(t, again.frames.Take(), a.id, sent)
+	a.checkBuffers(t)
+	again.down()
+	again.Close()
 }
 
 // A link that ends and comes back at any moment loses no buffer, stops nobody for good, and changes

@@ -1,7 +1,6 @@
 package exn
 
 import (
-	"errors"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -180,7 +179,7 @@ func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
 		return i.send(queueKey{group: true}, b)
 	}
 	err := i.send(queueKey{node: node}, b)
-	if errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute) {
+	if exteth.Unreached(err) {
 		i.stations.forget(node) // the next frame goes to all nodes
 	}
 	return err

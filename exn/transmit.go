@@ -184,14 +184,21 @@ func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
 // of all groups go through one queue: none may overtake one that was sent in part,
 // because receivers reassemble the group frames of a node one at a time.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
-	if !to.group && i.clear(to) {
-		if err := i.port.Post(to.node, b); !errors.Is(err, exteth.ErrAgain) {
-			return err
-		}
+	if to.group || !i.clear(to) {
+		return i.enqueue(i.queue(to), b)
+	}
+	err := i.port.Post(to.node, b)
+	switch {
+	case errors.Is(err, exteth.ErrAgain):
 		// The frames that took the peer's credit may not be announced to it yet.
 		i.port.Flush()
+		return i.enqueue(i.queue(to), b)
+	case exteth.Unreached(err) && i.unreached(to.node, err):
+		return i.enqueue(i.queue(to), b)
+	case exteth.Unreached(err):
+		i.Free(b)
 	}
-	return i.enqueue(i.queue(to), b)
+	return err
 }
 
 func (i *Interface) sendNow(to queueKey, b *exteth.TxBuffer, skip bool) error {

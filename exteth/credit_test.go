@@ -215,13 +215,11 @@ func TestLossOfNode(t *testing.T) {
 			if a.credit != 1 { // whoever waits for the peer learns of it
 				t.Errorf("OnCredit was called %d times", a.credit)
 			}
-			if err := a.Send(b.id, held); !errors.Is(err, want) {
-				t.Errorf("the frame that waited: %v, want %v", err, want)
-			}
-			for _, size := range []int{100, 2000} {
-				if err := a.Send(b.id, a.buf(t, size)); !errors.Is(err, want) {
-					t.Errorf("%d bytes: %v, want %v", size, err, want)
+			for _, buf := range []*TxBuffer{held, a.buf(t, 100), a.buf(t, 2000)} {
+				if err := a.Send(b.id, buf); !errors.Is(err, want) || !Unreached(err) {
+					t.Errorf("%d bytes: %v, want %v", len(buf.Frame()), err, want)
 				}
+				a.Free(buf)
 			}
 			for _, size := range []int{100, 2000} {
 				buf := a.buf(t, size)

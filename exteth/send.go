@@ -11,13 +11,18 @@ import (
 	"exnet/fabric/velo"
 )
 
-// Send sends the frame in b to node dst. It takes b, unless it returns ErrAgain: then
-// b stays with the caller, and dst has received no whole frame. Any other error means
-// that the frame was dropped.
+// Send sends the frame in b to node dst. It takes b, unless it returns ErrAgain or an error that
+// Unreached reports: then b stays with the caller, and dst has received no whole frame. Any other
+// error means that the frame was dropped.
 func (p *Port) Send(dst fabric.NodeID, b *TxBuffer) error {
 	err := p.Post(dst, b)
 	p.Flush()
 	return err
+}
+
+// Unreached reports whether err says that the peer is not there, or has no open mailbox.
+func Unreached(err error) bool {
+	return errors.Is(err, fabric.ErrPeerDown) || errors.Is(err, fabric.ErrNoRoute)
 }
 
 // Post is Send for a frame that others follow at once: the next Flush interrupts dst
@@ -59,9 +64,9 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	p.bells.add(p.peers.get(dst))
 	p.unlockTx()
 	if err != nil {
-		// The mailbox is full, which many senders may cause in spite of credits,
-		// or the peer went away. In the first case the caller sends the whole frame
-		// again; the receiver drops the part it has.
+		// The mailbox is full, which many senders may cause in spite of credits, or the
+		// peer went away. The caller may send the whole frame again; the receiver drops
+		// the part it has.
 		if sent > 0 {
 			p.stats.TxEagerCut.Add(1)
 		}
@@ -69,7 +74,7 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 			p.stats.TxAgain.Add(1)
 			return ErrAgain
 		}
-		p.gone(dst, b)
+		p.failed(dst, b, err)
 		return err
 	}
 	p.stats.TxEager.Add(1)
@@ -79,14 +84,14 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 }
 
 // refused handles an eager frame of n messages whose peer had fewer credits. If the
-// peer is gone, it drops the frame. Otherwise it asks the fabric to call OnCredit and
+// peer is gone, it says so. Otherwise it asks the fabric to call OnCredit and
 // returns ErrAgain. If credit came meanwhile, or the peer never gives n credits, the
 // fabric would not call: then the frame goes by rendezvous.
 func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
 	ok, err := p.velo.WantCredits(dst, p.cfg.VPID, n)
 	switch {
 	case err != nil:
-		p.gone(dst, b)
+		p.failed(dst, b, err)
 		return err
 	case ok:
 		return p.sendRendezvous(dst, b)
@@ -136,7 +141,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	case err != nil: // the Port is closed
-		p.gone(dst, b)
+		p.failed(dst, b, err)
 		return err
 	}
 	p.outstanding.Add(1)
@@ -153,14 +158,18 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	}
-	p.gone(dst, b)
+	p.failed(dst, b, err)
 	return err
 }
 
-// gone drops the frame in b, whose peer is gone.
-func (p *Port) gone(dst fabric.NodeID, b *TxBuffer) {
+// failed is called when b cannot be sent to dst. It drops the frame if err says that the Port is
+// closed. A peer that cannot be reached reads no lent buffer either.
+func (p *Port) failed(dst fabric.NodeID, b *TxBuffer, err error) {
+	if !Unreached(err) {
+		p.Free(b)
+		return
+	}
 	p.stats.TxNoRoute.Add(1)
-	p.Free(b)
 	p.reclaim(p.peers.get(dst))
 }
 

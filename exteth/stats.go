@@ -19,7 +19,7 @@ type Stats struct {
 	TxBadSize    uint64 // dropped: shorter than an Ethernet header or over the maximum
 	TxBadGroup   uint64 // dropped: a group frame that needs segmentation
 	TxEagerCut   uint64 // eager frames sent in part: the mailbox was full, or the peer went away
-	TxNoRoute    uint64 // dropped: the fabric has no such node, or it is down
+	TxNoRoute    uint64 // the fabric has no such node, or it is down: its frames wait, or are dropped
 	TxDeaf       uint64 // times that a member of a group had no credit and was left out from then on
 	TxMissed     uint64 // members that did not get a frame of TxGroup whole, because they were left out
 	TxTimeout    uint64 // dropped: advertised, but not fetched in time

@@ -91,7 +91,7 @@ var counterHelp = map[string]string{
 	"exteth.tx_bad_size":           "Frames dropped: shorter than an Ethernet header, or too long.",
 	"exteth.tx_bad_group":          "Frames dropped: a group frame that needs segmentation.",
 	"exteth.tx_eager_cut":          "Eager frames that broke off: the mailbox was full (sent again), or the peer went away.",
-	"exteth.tx_no_route":           "Frames dropped: no such node, or it is down.",
+	"exteth.tx_no_route":           "Times that a node could not be reached.",
 	"exteth.tx_deaf":               "Times that a member of a group took nothing and was left out.",
 	"exteth.tx_missed":             "Group frames that a member missed, counted for each member.",
 	"exteth.tx_timeout":            "Frames dropped: advertised, but not fetched in time.",
