@@ -315,6 +315,7 @@ int main(int argc, char **argv)
 		}
 	}
 	side_close(&ends[0].side);
+	frees_memory();
 	must(kill(stops, SIGKILL) == 0);
 	fprintf(stderr, "%ld rounds, %ld killed, %ld and %ld left\n", step, kills, left_by[0], left_by[1]);
 	puts("done");

@@ -211,11 +211,9 @@ int main(int argc, char **argv)
 		must(pthread_mutex_init(&ends[i].lock, NULL) == 0);
 	for (step = 0; step < atol(argv[2]); step++)
 		turns();
-	for (int i = 0; i < 2; i++) {
-		for (int k = 0; k < REGIONS; k++)
-			free(ends[i].memory[k]);
+	for (int i = 0; i < 2; i++)
 		side_close(&ends[i].side);
-	}
+	frees_memory();
 	puts("done");
 	return 0;
 }

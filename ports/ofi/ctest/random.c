@@ -98,11 +98,9 @@ int main(int argc, char **argv)
 	}
 	settles();
 	breaks();
-	for (int i = 0; i < 2; i++) {
-		for (int k = 0; k < REGIONS; k++)
-			free(ends[i].memory[k]);
+	for (int i = 0; i < 2; i++)
 		side_close(&ends[i].side);
-	}
+	frees_memory();
 	puts("done");
 	return 0;
 }

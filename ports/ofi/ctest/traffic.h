@@ -518,6 +518,13 @@ static inline void opens(void)
 	}
 }
 
+static inline void frees_memory(void)
+{
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; k < REGIONS; k++)
+			free(ends[i].memory[k]);
+}
+
 static inline void opens_side(struct end *e)
 {
 	side_open(&e->side);
