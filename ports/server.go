@@ -129,7 +129,10 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return err
 	}
 	p, err := s.open(h.Message, h.Fds, link)
-	if p == nil {
+	switch {
+	case rpc.HungUp(err):
+		return nil // it has ended
+	case p == nil:
 		return err
 	}
 	defer s.end(p)

@@ -121,8 +121,19 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// A program that connects, says nothing and ends has only looked whether there is a node.
-func TestLook(t *testing.T) {
+// A program that connects and ends has done nothing wrong: it may have looked whether there is a
+// node, or was killed when it asked for its first port.
+func TestEndsAtOnce(t *testing.T) {
+	open, err := wire.Message{Op: wire.OpOpen, Unit: fabric.UnitVELO, A: wire.Version}.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range [][]byte{nil, open} {
+		endsAtOnce(t, said)
+	}
+}
+
+func endsAtOnce(t *testing.T, said []byte) {
 	path := filepath.Join(t.TempDir(), "ports")
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -139,8 +150,13 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if said != nil {
+		if _, err := look.Write(said); err != nil {
+			t.Fatal(err)
+		}
+	}
 	look.Close()
 	if err := s.Process(conn); err != nil {
-		t.Error(err)
+		t.Errorf("after %d bytes: %v", len(said), err)
 	}
 }
