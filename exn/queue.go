@@ -166,13 +166,7 @@ func (i *Interface) linked(q *queue) bool {
 func (i *Interface) linkEnded(n fabric.NodeID) {
 	q := i.queue(queueKey{node: n})
 	q.mu.Lock()
-	dropped := i.leaveLocked(q)
-	ready := i.restartLocked(q)
-	q.mu.Unlock()
-	i.dropped(dropped)
-	if ready {
-		i.cfg.OnReady()
-	}
+	i.unlock(q, i.leaveLocked(q))
 }
 
 // unreached reports whether a frame waits that could not be sent to a node, for a reason that
@@ -188,8 +182,7 @@ func (i *Interface) unreached(n fabric.NodeID, err error) bool {
 		dropped = i.leaveLocked(q)
 	}
 	waits := q.state == queueAway
-	q.mu.Unlock()
-	i.dropped(dropped)
+	i.unlock(q, dropped)
 	return waits
 }
 
@@ -232,8 +225,7 @@ func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	} else {
 		dropped = append(dropped, b)
 	}
-	q.mu.Unlock()
-	i.dropped(dropped)
+	i.unlock(q, dropped)
 }
 
 // returnLocked has a queue without frames, whose peer has a link again, wait for credit.
@@ -262,11 +254,19 @@ func (q *queue) cutLocked(n int) []*exteth.TxBuffer {
 	return cut
 }
 
-// dropped counts and frees frames that were dropped.
-func (i *Interface) dropped(frames []*exteth.TxBuffer) {
-	for _, b := range frames {
+// unlock releases q.mu after the queue has changed. Then it counts and frees the frames that were
+// dropped, and calls OnReady if the interface restarts.
+//
+// +checklocksrelease:q.mu
+func (i *Interface) unlock(q *queue, dropped []*exteth.TxBuffer) {
+	ready := i.restartLocked(q)
+	q.mu.Unlock()
+	for _, b := range dropped {
 		i.stats.TxStalled.Add(1)
 		i.Free(b)
+	}
+	if ready {
+		i.cfg.OnReady()
 	}
 }
 
@@ -309,12 +309,7 @@ func (i *Interface) drain(q *queue) {
 		i.sentLocked(q)
 	}
 	q.draining = false
-	ready := i.restartLocked(q)
-	q.mu.Unlock()
-	i.dropped(dropped)
-	if ready {
-		i.cfg.OnReady()
-	}
+	i.unlock(q, dropped)
 }
 
 // sentLocked removes the first frame, which was sent, or dropped.
@@ -415,12 +410,7 @@ func (i *Interface) check(q *queue) (waiting bool) {
 		i.stats.TxStalls.Add(1)
 	}
 	waiting = q.held.Load() && q.state != queueStalled
-	ready := i.restartLocked(q)
-	q.mu.Unlock()
-	i.dropped(dropped)
-	if ready {
-		i.cfg.OnReady()
-	}
+	i.unlock(q, dropped)
 	if late || was == queueAway {
 		i.drain(q)
 	}
