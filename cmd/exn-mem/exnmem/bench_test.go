@@ -16,8 +16,8 @@ import (
 
 var elsewhereMiB = flag.Int("elsewhere.mib", 64, "`MiB` that the program of BenchmarkElsewhere has; docs/results/memory.md has row with 1024, random with 256")
 
-// BenchmarkElsewhere runs a program that reads memory of which a part is elsewhere. It reads all of
-// it in a row with half of it here, and pages at random with a sixteenth here. The part is in
+// BenchmarkElsewhere measures reads of memory that is partly elsewhere. A program reads all of it
+// in a row with half of it here, and pages at random with a sixteenth here. The part is in
 // another node's memory (lease) or in exn-mem's own (control), or all is here. The three take
 // turns, and a figure is the median of what the program prints.
 func BenchmarkElsewhere(b *testing.B) {

@@ -299,8 +299,8 @@ static void refused(void)
 	show(s, 0);
 }
 
-// An error comes before what is there, and in place of what is sent, also where memory carries
-// that.
+// A pending error is reported before waiting datagrams are received, and instead of a send. Direct
+// datagrams follow that rule, too.
 static void refused_first(void)
 {
 	struct sockaddr_in a;

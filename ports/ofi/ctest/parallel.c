@@ -10,7 +10,7 @@ enum { STEPS = 3000 };
 static atomic_bool over; // of a round
 static atomic_int posting;
 
-// frees ends the writes and reads of which nothing is told, if all that was posted is over.
+// frees forgets the writes and reads that give no completion, if all that was posted has ended.
 static void frees(struct end *e)
 {
 	struct ep *ep = of(e->side.ep, struct ep, fid);

@@ -60,7 +60,7 @@ static void breaks(void)
 	}
 }
 
-// forks has a child that closes all that it has of this process.
+// forks makes a child, which closes all that it has inherited.
 static void forks(void)
 {
 	int status;

@@ -421,7 +421,7 @@ static inline unsigned left(struct end *e)
 	return n;
 }
 
-// quiet ends the operations of an end of which nothing is told, when their time is over.
+// quiet forgets the operations that give no completion, once they have had time to end.
 static inline void quiet(struct end *e)
 {
 	for (unsigned k = 0; k < OPS; k++) {
