@@ -19,6 +19,8 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include "seeded.h"
+
 enum {
 	ENDS = 3,
 	MOST = 4 << 20,
@@ -34,26 +36,8 @@ enum {
 
 static const uint64_t NUMBERS = ((uint64_t)1 << SOURCE_AT) - 1, SOURCES = (uint64_t)0xff << SOURCE_AT, CLASS = (uint64_t)0xff << CLASS_AT;
 
-#define ask(ok)                                                                                                                \
-	do {                                                                                                                   \
-		if (!(ok)) {                                                                                                   \
-			fprintf(stderr, "%s:%d: seed %s, step %ld: not so: %s\n", __FILE__, __LINE__, seed, step, #ok);        \
-			exit(1);                                                                                               \
-		}                                                                                                              \
-	} while (0)
-
-static const char *seed = "";
 static bool whole;
-static long step, counts[4];
-static uint64_t state;
-
-static uint64_t any(uint64_t n)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (state >> 11) % n;
-}
+static long counts[4];
 
 enum what { SEND, RECEIVE, WRITE, READ };
 

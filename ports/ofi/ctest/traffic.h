@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "pair.h"
+#include "seeded.h"
 
 enum {
 	MOST = 1200000, // bytes of a message
@@ -17,26 +18,6 @@ enum {
 	OPS = 200,         // of an end, at a time
 	HISTORY = 1 << 16, // messages of an end, from one connection to the next
 };
-
-#define ask(ok)                                                                                                                \
-	do {                                                                                                                   \
-		if (!(ok)) {                                                                                                   \
-			fprintf(stderr, "%s:%d: seed %s, step %ld: not so: %s\n", __FILE__, __LINE__, seed, step, #ok);        \
-			exit(1);                                                                                               \
-		}                                                                                                              \
-	} while (0)
-
-static const char *seed;
-static long step;
-static __thread uint64_t state;
-
-static inline uint64_t any(uint64_t n)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (state >> 11) % n;
-}
 
 enum what { SENT, RECEIVED, WRITTEN, READ };
 
