@@ -14,15 +14,11 @@
  * must be no end of file on the segment? With the lock of rx. */
 static bool unread(struct ds_sock *s, int fd)
 {
-	struct ds_shared *h = s->sh;
 	int n = 0;
 
 	ds_rx_update(s, fd);
-	if (ds_rx_from_segment(s))
-		return ds_rx_look(&s->seg, &h->rx) == 1;
-	if (ds_mode(&h->rx_mode) == RX_CATCH_UP && ds_rx_look(&s->seg, &h->rx) == 1)
-		return true; /* those before may still be on their way */
-	return ds_mode(&h->rx_mode) != RX_FALLEN_BACK && ds_mode(&h->tx_mode) == TX_DIRECT && REAL(ioctl, fd, DS_INQ, &n) == 0 && n > 0;
+	/* What the shadow has, its close looks at by itself. */
+	return ds_segment_unread(s) || (ds_mode(&s->sh->tx_mode) == TX_DIRECT && REAL(ioctl, fd, DS_INQ, &n) == 0 && n > 0);
 }
 
 /* Has the peer ended its direction in the segment? With the lock of rx. */

@@ -15,17 +15,14 @@ enum ds_unread ds_unread(struct ds_sock *s, int fd)
 		return DS_UNREAD_NONE;
 	ds_rx_update(s, fd);
 	int mode = ds_mode(&s->sh->rx_mode);
-	uint64_t n = 0, carried, given;
+	uint64_t given;
 	bool ended = ds_left(s) || (mode <= RX_DIRECT && ds_rx_over(&s->seg, &s->sh->rx));
 	if (mode == RX_REST || mode == RX_RETURNING) { /* the shadow has not all of it */
 		bool over = false;
 
 		ended = mode == RX_REST || !ds_shadow_given(fd, s->sh->rx_read, &given, &over) || over;
-		n = 1;
-	} else if (mode <= RX_DIRECT || mode == RX_FALLEN_BACK) {
-		ds_rx_left(&s->seg, &s->sh->rx, &carried, &n);
 	}
-	if (n)
+	if (ds_segment_unread(s))
 		what = ended ? DS_UNREAD_ENDED : DS_UNREAD_SOME;
 	ds_unlock(&s->sh->rx_lock, alone);
 	return what;

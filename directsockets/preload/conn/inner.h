@@ -369,6 +369,9 @@ void ds_rx_update(struct ds_sock *s, int fd) DS_HIDDEN;
 void ds_rx_fall_back(struct ds_sock *s) DS_HIDDEN;
 /* Moves on from RX_FALLEN_BACK, RX_RETURNING and RX_REST. */
 void ds_rx_returning(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Are there bytes in the segment that the program has not read, here or on the shadow? With the
+ * lock of rx. */
+bool ds_segment_unread(struct ds_sock *s) DS_HIDDEN;
 /* Does the direction take its bytes from the segment? */
 static inline bool ds_rx_from_segment(const struct ds_sock *s)
 {

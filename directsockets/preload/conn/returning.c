@@ -102,6 +102,16 @@ static void returning(struct ds_sock *s, int fd)
 	}
 }
 
+bool ds_segment_unread(struct ds_sock *s)
+{
+	int mode = ds_mode(&s->sh->rx_mode);
+	uint64_t carried, n = 0;
+
+	if (mode <= RX_DIRECT || mode == RX_FALLEN_BACK)
+		ds_rx_left(&s->seg, &s->sh->rx, &carried, &n);
+	return n || mode == RX_RETURNING || mode == RX_REST;
+}
+
 void ds_rx_returning(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;

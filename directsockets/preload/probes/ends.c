@@ -35,6 +35,37 @@ static void close_unread(void)
 	R(read(c, buf, 10));
 }
 
+/* As close_unread, of an end that has gone back to TCP, to which the peer is still to write what is
+ * unread. */
+static void close_unread_back(void)
+{
+	signal(SIGIO, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	for (int how = 0; how < 3; how++) {
+		int c, s;
+		pair(&c, &s);
+		put(c, "never read", 10);
+		arrived(s, 10);
+		if (how == 0)
+			R(fcntl(s, F_SETFL, O_ASYNC | fcntl(s, F_GETFL)));
+		else if (how == 1)
+			R(system("true"));
+		else
+			R(send(s, "!", 1, MSG_OOB));
+		R(close(s));
+		nap(20);
+		struct pollfd p = {c, POLLIN | POLLOUT | POLLRDHUP, 0};
+		R(poll(&p, 1, LONG));
+		cut(c);
+		R(poll(&p, 1, LONG));
+		out("%s", revents((unsigned)p.revents));
+		R(read(c, buf, 10));
+		R(read(c, buf, 10));
+		R(write(c, "x", 1));
+		close(c);
+	}
+}
+
 static void so_error(void)
 {
 	int c, s, err = -1;
@@ -558,6 +589,7 @@ static void half_closed_all(void)
 const struct probe end_probes[] = {
 	{"linger-0", linger, 0},
 	{"close-unread", close_unread, 0},
+	{"close-unread-back", close_unread_back, 0},
 	{"so-error", so_error, 0},
 	{"sigpipe", sigpipe, 0},
 	{"shutdown-read", shutdown_read, 0},
