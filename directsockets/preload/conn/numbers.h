@@ -48,14 +48,32 @@ static inline void ds_by_number_count(struct ds_by_number *k, int *count)
 	__atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
 	*k = (struct ds_by_number){count, ds_cleanup_push(ds_by_number_left, count)};
 }
-static inline int *ds_by_number_calls(struct ds_numbered *n) { return &n->calls[__atomic_load_n(&n->changes, __ATOMIC_RELAXED) & 1]; }
+/* The same of one that may sleep. */
+static inline void ds_by_number_count_calls(struct ds_by_number *k, struct ds_numbered *n)
+{
+	unsigned changes = __atomic_load_n(&n->changes, __ATOMIC_RELAXED), now;
+
+	for (;; changes = now) {
+		int *count = &n->calls[changes & 1];
+		__atomic_fetch_add(count, 1, __ATOMIC_SEQ_CST);
+		now = __atomic_load_n(&n->changes, __ATOMIC_SEQ_CST);
+		if (__builtin_expect(((now ^ changes) & 1) == 0, 1)) {
+			*k = (struct ds_by_number){count, ds_cleanup_push(ds_by_number_left, count)};
+			return;
+		}
+		__atomic_fetch_sub(count, 1, __ATOMIC_RELEASE); /* the next change would not wait for that */
+	}
+}
 /* One begins on the socket of n. */
 static inline void ds_by_number_begin(struct ds_by_number *k, struct ds_numbered *n, bool brief)
 {
 	if (ds_one_thread())
 		return;
 	int before = ds_critical_enter();
-	ds_by_number_count(k, brief ? &n->brief : ds_by_number_calls(n));
+	if (brief)
+		ds_by_number_count(k, &n->brief);
+	else
+		ds_by_number_count_calls(k, n);
 	ds_critical_leave(before);
 }
 static inline void ds_by_number_end(struct ds_by_number *k)
@@ -77,7 +95,7 @@ static inline bool ds_by_number_same(struct ds_by_number *k, struct ds_numbered 
 	if (ds_one_thread())
 		return true;
 	int before = ds_critical_enter();
-	ds_by_number_count(k, ds_by_number_calls(n));
+	ds_by_number_count_calls(k, n);
 	bool same = __atomic_load_n(number.at, __ATOMIC_SEQ_CST) == number.word;
 	if (__builtin_expect(!same, 0))
 		ds_by_number_end(k);
