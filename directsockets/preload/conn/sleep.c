@@ -133,12 +133,10 @@ static bool follow(struct ds_sock *s, uint32_t generation, bool shadow, const st
 	return true;
 }
 
-/* The shadow reports its end or an error, said, that the sleeper does not wait for. Before that,
- * the peer has said all it had to say on the segment, or it is gone. */
-static void shadow_ended(struct ds_sock *s, int fd, unsigned events, short said)
+/* The shadow reports its end or an error, said, that the sleeper does not wait for. */
+static void shadow_ended(struct ds_sock *s, int fd, unsigned said)
 {
-	if ((!ds_ready(s, fd, events).now && ds_mode(&s->sh->rx_mode) == RX_DIRECT) ||
-	    (ds_mode(&s->sh->tx_mode) == TX_DIRECT && (said & (POLLHUP | POLLERR))))
+	if (!ds_shadow_says(s, fd, said) && ds_mode(&s->sh->tx_mode) == TX_DIRECT && (said & (POLLHUP | POLLERR)))
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
 }
 
@@ -219,7 +217,7 @@ static int sleep_once(struct ds_sock *s, int fd, unsigned events, int64_t deadli
 		else if (p[i].revents && (p[i].fd != wakefd || w.users || ds_syscall(SYS_read, wakefd, &count, sizeof count) < 0))
 			ds_rung(s);
 	if (ds_still(s, fd) == fd && (p[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) && bell >= 0 && !(p[0].revents & r.kernel))
-		shadow_ended(s, fd, events, p[0].revents);
+		shadow_ended(s, fd, (unsigned short)p[0].revents);
 	return 0;
 }
 

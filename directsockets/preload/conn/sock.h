@@ -177,10 +177,11 @@ bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;
 
 /* True if the peer of s, which has a segment, has closed its end, or is gone. */
 bool ds_left(struct ds_sock *s) DS_HIDDEN;
-/* The kernel has said these events of the shadow, fd. If it has failed (reset, timed out), the peer
- * is gone from now on: true, both directions go by what the shadow says, once what the segment has
- * is read. Else, or if the peer was gone already, false. */
-bool ds_shadow_says(struct ds_sock *s, int fd, unsigned said) DS_HIDDEN;
+/* The kernel has said these events of the shadow, fd. If that has failed (reset, timed out), or has
+ * ended though the peer has not said so, the peer is gone from now on: the shadow says what follows
+ * once what the segment has is read. Returns which events hold by that; 0 also if the peer was gone
+ * already. Takes the lock of rx. */
+unsigned ds_shadow_says(struct ds_sock *s, int fd, unsigned said) DS_HIDDEN;
 /* Asks the kernel whether the peer of s is gone, or the shadow has failed. */
 void ds_look_at_peer(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The same, unless that was done in the last 10 ms, or the peer is gone: true: it has asked. */

@@ -220,16 +220,39 @@ void ds_back(struct ds_sock *s)
 /* What the kernel reports of a socket that has failed. */
 enum { FAILED = POLLERR | POLLHUP };
 
-bool ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
+/* The shadow has come to its end. The peer says in the segment that a direction ends before it ends
+ * it on the shadow, and no node lets an end overtake that: so if the queue does not say it, the
+ * program at the other end was killed. Whether a node at this one was, its bell says. */
+static bool ended(struct ds_sock *s)
 {
-	if ((said & FAILED) != FAILED || !s->sh || !ds_has_segment(s) || ds_mode(&s->sh->gone))
+	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s), killed;
+
+	if (ds_mode(&h->rx_mode) != RX_DIRECT || !ds_rx_take(s, alone))
 		return false;
+	killed = ds_mode(&h->rx_mode) == RX_DIRECT && !ds_mode(&h->rx_shut) && !ds_rx_over(&s->seg, &h->rx);
+	if (killed && !ds_seg_peer_relayed(&s->seg))
+		__atomic_store_n(&h->gone, 1, __ATOMIC_RELEASE);
+	else if (killed && (killed = ds_rx_look(&s->seg, &h->rx) == DS_AGAIN))
+		ds_on_rx(s, ON_GONE);
+	ds_unlock(&h->rx_lock, alone);
+	return killed;
+}
+
+unsigned ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
+{
+	enum { READ = POLLIN | POLLRDNORM | POLLRDHUP };
+
+	if (!s->sh || !ds_has_segment(s) || ds_mode(&s->sh->gone))
+		return 0;
 	int saved = errno;
-	bool failed = ds_shadow_failed(fd, DS_GET(s->sh->rx_read));
+	bool failed = (said & FAILED) == FAILED && ds_shadow_failed(fd, DS_GET(s->sh->rx_read));
 	errno = saved;
 	if (failed)
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-	return failed;
+	if (failed)
+		return READ | TX_EVENTS;
+	return (said & POLLRDHUP) && ended(s) ? READ : 0;
 }
 
 /* As ds_shadow_says, of what the kernel says now. */

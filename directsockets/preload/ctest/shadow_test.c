@@ -98,6 +98,27 @@ static void bounded_wait(void)
 	close(fd);
 }
 
+// The peer was killed: the kernel has ended the shadow, and the doorbell has not ended yet. By a
+// node, the end of the far program's shadow comes before the node says that it has ended.
+static void ended_first(bool relayed)
+{
+	struct side c, s;
+	uint8_t b;
+
+	pair_up(&c, &s);
+	if (relayed)
+		c.s->seg.own->flags |= DS_RELAYED;
+	CHECK(put(&c, "last", 1, 0) == 1, "%s", strerror(errno));
+	CHECK(syscall(SYS_shutdown, c.fd, SHUT_WR) == 0, "%s", strerror(errno));
+	CHECK(get(&s, &b, 1, 0) == 1, "what was sent before: %s", strerror(errno));
+	ssize_t r = get(&s, &b, 1, 0);
+	CHECK(r == 0, "relayed %d: %zd %s", relayed, r, strerror(errno));
+	CHECK(ds_ready(s.s, s.fd, POLLIN).kernel & POLLIN, "relayed %d: the kernel is not asked", relayed);
+	CHECK(!relayed || (ds_direct(s.s) & 1), "the other direction has left");
+	hang_up(&s);
+	hang_up(&c);
+}
+
 int main(void)
 {
 	char path[64];
@@ -105,6 +126,8 @@ int main(void)
 
 	small_reads();
 	bounded_wait();
+	ended_first(false);
+	ended_first(true);
 	ends_stop(broker, path);
 	printf("shadow: %d failed\n", failures);
 	return failures != 0;

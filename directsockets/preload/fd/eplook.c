@@ -127,10 +127,9 @@ static bool shadow_room(int fd) { return shadow_says(fd, POLLOUT) & POLLOUT; }
 /* What a level-triggered member has to report. With e's lock. */
 static uint32_t look_level(struct member *m)
 {
-	if (m->kpend & EPOLLERR)
-		ds_shadow_says(m->c->life.s, conn_fd(m->c), m->kpend);
+	unsigned more = m->kpend & (EPOLLERR | EPOLLRDHUP) ? ds_shadow_says(m->c->life.s, conn_fd(m->c), m->kpend) : 0;
 	struct ds_ready r = ds_ready(m->c->life.s, conn_fd(m->c), poll_plain(m->events) | POLLHUP | POLLERR);
-	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events);
+	uint32_t kernel = kernel_mask(r.kernel), now = poll_synonyms(r.now, m->events) | (more & READABLE);
 
 	m->kseen |= m->kpend & (EPOLLERR | EPOLLHUP);
 	if (m->kseen || ds_left(m->c->life.s)) { /* an error is told until it is read */
@@ -172,7 +171,7 @@ static uint32_t look_edge(struct member *m)
 	struct ds_sock *s = m->c->life.s;
 	int fd = conn_fd(m->c);
 
-	if (m->kpend & EPOLLERR)
+	if (m->kpend & (EPOLLERR | EPOLLRDHUP))
 		ds_shadow_says(s, fd, m->kpend);
 	uint64_t edges = ds_edges(s), blocked = __atomic_load_n(&m->c->blocked, __ATOMIC_RELAXED);
 	struct ds_ready r = ds_ready(s, fd, poll_plain(m->events) | POLLHUP | POLLERR);

@@ -55,14 +55,15 @@ struct set {
 };
 
 /* Which events of slot t's shadow hold, if the kernel reports r. The kernel was asked only for
- * those that the shadow decides; when the shadow has failed, it decides all. */
+ * those that the shadow decided then; when the shadow has failed, or ended, it decides others. One
+ * that has ended can be read. */
 static unsigned of_shadow(const struct slot *t, int fd, unsigned r)
 {
-	enum { ALL = POLLIN | POLLRDNORM | POLLRDHUP | POLLOUT | POLLWRNORM };
+	unsigned more = __builtin_expect(r & (POLLERR | POLLRDHUP), 0) ? ds_shadow_says(t->c->life.s, conn_still(t->c, fd), r) : 0;
 
-	if (__builtin_expect(r & POLLERR, 0) && ds_shadow_says(t->c->life.s, conn_still(t->c, fd), r))
-		return r | ALL;
-	return r & (t->kernel | POLLNVAL);
+	if (r & POLLRDHUP)
+		r |= t->kernel & (POLLIN | POLLRDNORM);
+	return more ? r | more : r & (t->kernel | POLLNVAL);
 }
 
 /* Puts the kernel's answers beside ours. Returns the entries that are ready. */

@@ -277,7 +277,53 @@ static void killed_polled(void)
 	}
 }
 
+struct victim {
+	pid_t pid;
+	int fd;
+};
+
+static void *kill_sleeping(void *victim)
+{
+	const struct victim *v = victim;
+
+	nap(10);
+	kill(v->pid, SIGKILL);
+	return NULL;
+}
+
+/* Who waits for bytes and for the end is told at once that there is something to be read, too. */
+static void killed_told(void)
+{
+	enum { POLL, LEVEL, EDGE, HOWS };
+	struct victim v;
+	pthread_t t;
+	int otherwise[HOWS] = {0};
+
+	for (int i = 0; i < HOWS * 10; i++) {
+		int c = with_peer(&v.pid, "read", 4, 0), ep = ep_new();
+		struct pollfd p = {c, POLLIN | POLLRDHUP, 0};
+		struct epoll_event ev = {0};
+		R(read(c, buf, 4));
+		if (i % HOWS != POLL)
+			ep_set(ep, EPOLL_CTL_ADD, c, EPOLLIN | EPOLLRDHUP | (i % HOWS == EDGE ? EPOLLET : 0), 1);
+		pthread_create(&t, NULL, kill_sleeping, &v);
+		if (i % HOWS == POLL)
+			poll(&p, 1, LONG);
+		else
+			ep_hear(ep, &ev, 1, LONG);
+		unsigned said = i % HOWS == POLL ? (unsigned)p.revents : ev.events;
+		otherwise[i % HOWS] += said != (POLLIN | POLLRDHUP);
+		pthread_join(t, NULL);
+		waitpid(v.pid, NULL, 0);
+		R(read(c, buf, sizeof buf));
+		close(ep);
+		close(c);
+	}
+	out("told otherwise: %d %d %d", otherwise[POLL], otherwise[LEVEL], otherwise[EDGE]);
+}
+
 const struct probe killed_probes[] = {
+	{"killed-told", killed_told, 0},
 	{"killed-polled", killed_polled, 0},
 	{"killed-unread", killed_unread, 0},
 	{"killed-send", killed_send, 0},
