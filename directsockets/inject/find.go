@@ -25,6 +25,7 @@ type program struct {
 // Reasons why a file cannot be done.
 var (
 	errDynamic = errors.New("it is dynamically linked")
+	errPacked  = errors.New("it is packed (UPX)")
 	errCgo     = errors.New("it uses cgo: start it with exn-run")
 	errOldGo   = errors.New("its Go is older than 1.24, or has a Syscall6 that this version does not know")
 	errHidden  = errors.New("it has Go's system calls, and nothing else says that it is Go's")
@@ -50,6 +51,9 @@ func find(path string, running bool, dir string) (*program, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if f.Packed() {
+		return nil, errPacked
 	}
 	p := &program{info: info, isGo: f.IsGo(), movable: f.Movable(), entry: f.Entry()}
 	if needed, err := f.Needed(); err != nil {

@@ -182,6 +182,14 @@ func (e *File) Entry() uint64 { return e.head.entry }
 // Movable reports whether the file may be loaded anywhere: its addresses begin at 0 then.
 func (e *File) Movable() bool { return e.head.kind == etDyn }
 
+// Packed reports whether UPX has packed the file: its code unpacks the program when it starts, and
+// nothing else in it is the program's.
+func (e *File) Packed() bool {
+	const magicOff, magic = 4, "UPX!" // behind the program headers
+	b, err := e.read(e.head.phoff+uint64(e.head.phnum*e.head.phentsize)+magicOff, uint64(len(magic)))
+	return err == nil && string(b) == magic
+}
+
 // Segments returns the program headers.
 func (e *File) Segments() []Segment { return e.segments }
 

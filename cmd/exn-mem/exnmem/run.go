@@ -109,6 +109,8 @@ func refusal(p exnrun.Program) string {
 	switch p.Kind {
 	case exnrun.Go, exnrun.GoPackage:
 		return name + " is a Go program, which a library does not reach: its memory cannot be paged"
+	case exnrun.Packed:
+		return name + " is packed (UPX), which hides how it is linked: unpack it (upx -d)"
 	case exnrun.Static:
 		return name + " is statically linked, so a library does not reach it: link it dynamically"
 	case exnrun.Setuid:

@@ -44,6 +44,7 @@ const (
 	CGo                   // the same beside C's, which the library reaches; not Go's
 	GoPackage             // the same, with this module in it: its package may do what the library does
 	Static                // no dynamic linker
+	Packed                // unpacks itself when it starts: the file does not show what it is
 	Setuid                // runs with other rights than its caller's, and so without LD_PRELOAD
 	Foreign               // another architecture
 	Musl                  // the library for another C library reaches it
@@ -63,7 +64,7 @@ func (p Program) Injects() bool {
 }
 
 // Loads reports whether the dynamic linker loads the library into the program, as far as is known.
-func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Unknown }
+func (k Kind) Loads() bool { return k == Dynamic || k == Musl || k == Packed || k == Unknown }
 
 // Reason says in a line why the library does not reach the program and what to
 // do, "" if it does. It may still be injected (Kind.Injects).
@@ -76,6 +77,8 @@ func (p Program) Reason() string {
 		return name + " is a Go program with cgo and stays on TCP: build it with CGO_ENABLED=0 or exn-go"
 	case Static:
 		return name + " is statically linked and stays on TCP: link it dynamically, or, if it is yours in Go, use the package exnet/directsockets"
+	case Packed:
+		return name + " is packed (UPX), and stays on TCP if what is packed is static: unpack it (upx -d)"
 	case Setuid:
 		return name + " runs with the rights of another user (setuid, setgid or capabilities), for which the system drops LD_PRELOAD, and stays on TCP: run it as that user"
 	case Foreign:
@@ -165,6 +168,9 @@ func kindOf(path string) Kind {
 	defer f.Close()
 	if f.Machine != elffile.Machines[runtime.GOARCH] {
 		return Foreign
+	}
+	if f.Packed() {
+		return Packed
 	}
 	if f.IsGo() {
 		if !inject.Known(f, cbuild.Place()) && mark.Direct(path) { // which reads all of the file

@@ -68,6 +68,7 @@ func TestFindProgram(t *testing.T) {
 		{"Go", goTool, Go, "go is a Go program and stays on TCP: build it with exn-go"},
 		{"Go with this module", test, GoPackage, ""},
 		{"static", script("static", elfFile(self, "")), Static, "static is statically linked and stays on TCP"},
+		{"packed", script("packed", strings.TrimSuffix(elfFile(self, ""), "\x00")+"\x00\x00\x00\x00UPX!"), Packed, "packed is packed (UPX)"},
 		{"musl", script("musl", elfFile(self, "/lib/ld-musl-x86_64.so.1")), Musl, ""},
 		{"foreign", script("foreign", elfFile(other, "/lib/ld.so")), Foreign, "another architecture than " + runtime.GOARCH},
 		{"glibc", script("glibc", elfFile(self, "/lib64/ld-linux-x86-64.so.2")), Dynamic, ""},
