@@ -122,7 +122,7 @@ func (p *program) only(f *elffile.File, want []byte) (at uint64, err error) {
 
 // neverSockets are system calls that the library does not look at.
 var neverSockets = map[int]bool{
-	unix.SYS_MMAP: true, unix.SYS_MPROTECT: true, unix.SYS_MUNMAP: true, unix.SYS_BRK: true, unix.SYS_RT_SIGRETURN: true,
+	unix.SYS_MUNMAP: true, unix.SYS_BRK: true, unix.SYS_RT_SIGRETURN: true,
 	unix.SYS_MADVISE: true, unix.SYS_GETPID: true, unix.SYS_GETTIMEOFDAY: true, unix.SYS_GETTID: true,
 	unix.SYS_TKILL: true, unix.SYS_FUTEX: true, unix.SYS_SET_TID_ADDRESS: true, unix.SYS_CLOCK_GETTIME: true,
 	unix.SYS_TGKILL: true, unix.SYS_SET_ROBUST_LIST: true, unix.SYS_PRLIMIT64: true, unix.SYS_GETRANDOM: true, unix.SYS_RSEQ: true,

@@ -186,7 +186,7 @@ func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space
 // it: rt_sigreturn has no registers to return to, and a thread that unmaps its own stack has no
 // stack.
 var neverSockets = map[int]bool{
-	unix.SYS_MMAP: true, unix.SYS_MPROTECT: true, unix.SYS_MUNMAP: true, unix.SYS_BRK: true, unix.SYS_RT_SIGRETURN: true,
+	unix.SYS_MUNMAP: true, unix.SYS_BRK: true, unix.SYS_RT_SIGRETURN: true,
 	unix.SYS_MADVISE: true, unix.SYS_GETPID: true, unix.SYS_GETTIMEOFDAY: true, unix.SYS_ARCH_PRCTL: true, unix.SYS_GETTID: true,
 	unix.SYS_TKILL: true, unix.SYS_TIME: true, unix.SYS_FUTEX: true, unix.SYS_SET_TID_ADDRESS: true, unix.SYS_CLOCK_GETTIME: true,
 	unix.SYS_TGKILL: true, unix.SYS_SET_ROBUST_LIST: true, unix.SYS_PRLIMIT64: true, unix.SYS_GETRANDOM: true, unix.SYS_RSEQ: true,
@@ -326,6 +326,6 @@ func (c candidate) besides(text []byte, targets, used marks, spaces []space) (s 
 	return s, false
 }
 
-// mayPass are system calls that the library may miss: the end of the process, and what signals are
-// blocked.
-var mayPass = map[int]bool{14: true, 231: true}
+// mayPass are system calls that the library may miss: the end of the process, what signals are
+// blocked, and what memory can be executed.
+var mayPass = map[int]bool{unix.SYS_RT_SIGPROCMASK: true, unix.SYS_EXIT_GROUP: true, unix.SYS_MMAP: true, unix.SYS_MPROTECT: true}

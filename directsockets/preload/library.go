@@ -58,7 +58,7 @@ var source = cbuild.Source{
 // vector registers, which a program expects to find as they were.
 var free = cbuild.Source{
 	Name: FreeName, Files: freeSources, Shared: c.Files,
-	Skip:  []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/instruction.c", "hooks/calls.c", "hooks/sites.c", "hooks/objects.c", "hooks/entry.c", "hooks/go.c", "hooks/goline.c", "hooks/vfork.c", "hooks/signal.c"},
+	Skip:  []string{"segment/real.c", "segment/next.c", "segment/unwind.c", "hooks/patch.c", "hooks/calls.c", "hooks/sites.c", "hooks/objects.c", "hooks/entry.c", "hooks/go.c", "hooks/goline.c", "hooks/vfork.c", "hooks/signal.c"},
 	Flags: freeFlags(runtime.GOARCH),
 }
 

@@ -105,3 +105,27 @@ func TestMissed(t *testing.T) {
 		}
 	}
 }
+
+// A program that makes code with system calls while it runs stays on TCP from then on, and loses
+// nothing, however it is linked; --explain says so.
+func TestMade(t *testing.T) {
+	const source = "../../../directsockets/preload/testdata/made.c"
+	for name, command := range map[string][]string{"dynamic": {"cc"}, "static": {"cc", "-static"}, "static with musl": {"musl-gcc", "-static"}} {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(t.TempDir(), "made")
+			if out, err := exec.Command(command[0], append(command[1:], "-O1", "-o", program, source)...).CombinedOutput(); err != nil {
+				t.Skipf("%v: %s", err, out)
+			}
+			path := filepath.Join(t.TempDir(), "ds.sock")
+			_, end := startBrokerAt(t, path, time.Hour)
+			defer end()
+			cmd := exec.Command("/proc/self/exe", "--loopback", "--explain", program)
+			cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+path)
+			_, stderr, status := output(t, cmd)
+			const stays = "made stays on TCP: no jump can replace its system call at "
+			if status != 0 || !strings.Contains(stderr, stays) || !strings.Contains(stderr, " of code that it made") {
+				t.Errorf("status %d, %s", status, stderr)
+			}
+		})
+	}
+}

@@ -49,15 +49,14 @@ void ds_env_keep(void) DS_HIDDEN;
 /* Does the variable say 0, or has nobody a say (set-user-ID)? */
 bool ds_env_off(const char *name) DS_HIDDEN;
 
-/* What becomes of a system call of the program that no jump can replace. */
+/* What becomes of a system call of the program that no jump replaces. */
 enum ds_miss {
 	DS_MISS_STAYS,	/* for it, all sockets of the process stay the kernel's */
 	DS_MISS_PASSES, /* it goes past this library, which takes over the others */
 	DS_MISSES,
 };
 
-/* Notes one for the statistics (SPEC 6.3): in file ("": the program), at this address there. While
- * the process has one thread. */
+/* Notes one for the statistics (SPEC 6.3): in file ("": the program), at this address there. */
 void ds_missed(enum ds_miss miss, const char *file, uint64_t at) DS_HIDDEN;
 
 /* Is the program run to have its connections explained (EXNET_EXPLAIN)? */

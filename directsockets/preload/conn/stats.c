@@ -67,7 +67,7 @@ void ds_missed(enum ds_miss miss, const char *file, uint64_t at)
 {
 	const char *slash = strrchr(file, '/');
 
-	if (missed[miss].n++ == 0) {
+	if (__atomic_fetch_add(&missed[miss].n, 1, __ATOMIC_RELAXED) == 0) {
 		missed[miss].at = at;
 		strncpy(missed[miss].file, slash ? slash + 1 : file, sizeof missed[miss].file - 1);
 	}

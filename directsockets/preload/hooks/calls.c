@@ -2,7 +2,7 @@
  * each. A jump has five bytes, the instruction two. Preferred is a jump of two bytes to the space
  * between two functions, where one of five has room: then nothing is moved. Else the instructions
  * behind it, or those before it, are moved, where no jump leads in between. */
-#include "hooks/instruction.h"
+#include "hooks/around.h"
 #include "hooks/sites.h"
 
 #ifdef DS_PATCH
@@ -11,32 +11,6 @@
 
 enum { SHORT_JUMP = 2 };
 enum { REACH = 20 };
-
-const unsigned char *calls_next(const unsigned char *p, const unsigned char *end)
-{
-	const __m128i first = _mm_set1_epi8(0x0f), second = _mm_set1_epi8(0x05);
-
-	for (; end - p > 16; p += 16) {
-		__m128i a = _mm_cmpeq_epi8(_mm_loadu_si128((const void *)p), first);
-		__m128i b = _mm_cmpeq_epi8(_mm_loadu_si128((const void *)(p + 1)), second);
-		unsigned both = (unsigned)_mm_movemask_epi8(_mm_and_si128(a, b));
-
-		if (both)
-			return p + __builtin_ctz(both);
-	}
-	for (; end - p >= CALL; p++)
-		if (p[0] == 0x0f && p[1] == 0x05)
-			return p;
-	return end;
-}
-
-/* Is this the end of a handler, which those who unwind know by its instructions? */
-static bool ends_handler(const unsigned char *begin, const unsigned char *call)
-{
-	static const unsigned char number[] = {15, 0, 0, 0}; /* rt_sigreturn */
-
-	return (size_t)(call - begin) >= sizeof number && !memcmp(call - sizeof number, number, sizeof number);
-}
 
 /* Do all jumps of c's function go elsewhere than behind from, before to? Those by a table, or from
  * another part of the function, are not seen: such a function has no jumps by a register, and
@@ -213,75 +187,26 @@ void calls_find(struct sites *l, const struct function *f)
 	for (const unsigned char *p = f->begin; p < f->end; p += in.len) {
 		in = instruction_at(p, f->end);
 		if (!in.len) {
-			p = calls_next(p, f->end);
+			p = around_next(p, f->end);
 			if (p < f->end)
 				pass_by(l, p);
 			return;
 		}
-		if (in.kind == SYSTEM && !ends_handler(f->begin, p))
+		if (in.kind == SYSTEM && !around_ends_handler(f->begin, p))
 			add(l, f, p, true);
 	}
 }
 
-/* Reads from p until call, or to behind it. Is it an instruction then? *doubt: what is just before
- * it is none. */
-static bool arrives(const unsigned char *p, const unsigned char *call, const unsigned char *end, bool *doubt)
-{
-	enum { DOUBTFUL = 64 }; /* bytes behind what is no instruction may be read wrong */
-	struct instruction in;
-
-	for (; p < call; p += in.len ? in.len : 1) {
-		in = instruction_at(p, end);
-		*doubt |= !in.len && call - p <= DOUBTFUL;
-	}
-	return p == call;
-}
-
-/* Is the number of the call set just before it, as data hardly has it: by a small constant,
- * or by all of another register? */
-static bool sets_number(const unsigned char *p, const unsigned char *call, const unsigned char *end)
-{
-	enum { NEAR = 32, NUMBERS = 512, WIDE = 0x48 };
-	struct instruction in;
-	uint32_t n;
-
-	for (; p < call; p += in.len ? in.len : 1) {
-		in = instruction_at(p, end);
-		if (!in.len || call - p > NEAR)
-			continue;
-		const unsigned char *o = p + (*p == WIDE);
-		if ((*o == 0xb8 && p + in.len == o + 5) || (o > p && o[0] == 0xc7 && o[1] == 0xc0)) { /* mov $n, %eax or %rax */
-			memcpy(&n, p + in.len - sizeof n, sizeof n);
-			if (n < NUMBERS)
-				return true;
-		}
-		if (in.len == 2 && p[0] == 0x31 && p[1] == 0xc0) /* xor %eax, %eax */
-			return true;
-		if (o > p && o[0] == 0x89 && (o[1] & 0xc7) == 0xc0) /* mov %r.., %rax */
-			return true;
-	}
-	return false;
-}
-
-/* Where instructions begin is seen by reading from some bytes before the call, one after the other:
- * what is read wrong at first is soon read right. */
 void calls_find_around(struct sites *l, struct function f, const unsigned char *call)
 {
-	enum { BEFORE = 256, STARTS = 4, BEHIND = 160 };
-	const unsigned char *begin = f.begin;
-	unsigned starts = 1, is = 0;
-	bool doubt = false;
+	enum { BEHIND = 160 };
+	const unsigned char *begin;
+	const enum around is = around_call(f.begin, call, f.end, &begin);
 	struct instruction in;
 
-	if (call - begin > BEFORE) {
-		begin = call - BEFORE;
-		starts = STARTS;
-	}
-	for (unsigned i = 0; i < starts; i++)
-		is += arrives(begin + i, call, f.end, &doubt);
-	if (!is || ends_handler(begin, call))
-		return; /* it is within another instruction */
-	if (l->text.frames && !sets_number(begin, call, f.end))
+	if (is == NO_CALL)
+		return;
+	if (l->text.frames && !around_sets_number(begin, call, f.end))
 		return; /* data between functions, such as a cipher's tables */
 	for (; call - begin > BEHIND; begin += in.len ? in.len : 1)
 		in = instruction_at(begin, f.end);
@@ -289,7 +214,7 @@ void calls_find_around(struct sites *l, struct function f, const unsigned char *
 	for (begin = call; begin < f.end && begin - call < BEHIND && (in = instruction_at(begin, f.end)).len; begin += in.len)
 		;
 	f.end = f.next = begin;
-	if (is == starts && !doubt) {
+	if (is == IS_CALL) {
 		add(l, &f, call, false);
 		return;
 	}
@@ -317,7 +242,7 @@ void calls_pass(const struct sites *l)
 	const unsigned char *begin = (const unsigned char *)l->text.begin, *end = (const unsigned char *)l->text.end;
 	struct instruction in;
 
-	for (const unsigned char *p = begin, *call; (call = calls_next(p, end)) < end; p = call + 1) {
+	for (const unsigned char *p = begin, *call; (call = around_next(p, end)) < end; p = call + 1) {
 		const struct function f = function_at(l->text.frames, call);
 
 		for (p = f.begin; p && p < call && (in = instruction_at(p, f.end)).len;)

@@ -1,7 +1,6 @@
 #include "hooks/instruction.h"
-#include "hooks/patch.h"
 
-#ifdef DS_PATCH
+#ifdef __x86_64__
 #include <string.h>
 
 /* What follows each opcode, a letter for each (as in inject/instruction_amd64.go):

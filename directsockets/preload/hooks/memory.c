@@ -1,6 +1,6 @@
-/* Calls that unmap memory: what is known of its pages is forgotten (segment/memory.h). An allocator
- * may call them before this library is initialised. */
-#include "hooks/hooks.h"
+/* Calls that unmap memory: what is known of its pages is forgotten (segment/memory.h). Calls that
+ * make it executable (made.c). An allocator may call them before this library is initialised. */
+#include "hooks/made.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -22,6 +22,8 @@ EXPORT int mprotect(void *p, size_t n, int how)
 
 	if ((how & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE))
 		ds_memory_gone(p, n);
+	if (rc == 0)
+		code_made(p, n, how);
 	return rc;
 }
 
@@ -49,6 +51,8 @@ EXPORT void *mmap(void *p, size_t n, int how, int flags, int fd, off_t off)
 
 	if (rc != MAP_FAILED && ((flags & MAP_FIXED) || (how & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE)))
 		ds_memory_gone(rc, n);
+	if (rc != MAP_FAILED)
+		code_mapped(rc, n, how, flags);
 	return rc;
 }
 ALIAS(mmap64, mmap);

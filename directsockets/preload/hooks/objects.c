@@ -5,7 +5,7 @@
  * one of them cannot be replaced, all sockets stay the kernel's: it may be a socket's, whose bytes
  * would pass those in memory. */
 #include "hooks/go.h"
-#include "hooks/instruction.h"
+#include "hooks/around.h"
 #include "hooks/sites.h"
 
 #ifdef DS_PATCH
@@ -77,7 +77,7 @@ static bool has_go_function(const struct ds_text *text)
 {
 	const unsigned char *end = (const unsigned char *)text->end;
 
-	for (const unsigned char *p = (const unsigned char *)text->begin; (p = calls_next(p, end)) < end; p++)
+	for (const unsigned char *p = (const unsigned char *)text->begin; (p = around_next(p, end)) < end; p++)
 		if (go_function(text, p))
 			return true;
 	return false;
@@ -147,7 +147,7 @@ static void find_all(struct sites *l, const struct segments *s)
 	enum { UNSEEN, OF_C, OF_GO } of = UNSEEN;
 	struct function f = {0};
 
-	for (const unsigned char *p = begin; (p = calls_next(p, end)) < end; p = f.begin && f.end > p ? f.end : p + 1) {
+	for (const unsigned char *p = begin; (p = around_next(p, end)) < end; p = f.begin && f.end > p ? f.end : p + 1) {
 		f = function_at(l->text.frames, p);
 		if (f.begin >= begin && f.end <= end) {
 			calls_find(l, &f);

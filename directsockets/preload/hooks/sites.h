@@ -37,9 +37,6 @@ struct sites {
 	struct site at[SITES];
 };
 
-/* The first two bytes from p on that may be the instruction; end: there are none. No lock. */
-const unsigned char *calls_next(const unsigned char *p, const unsigned char *end) DS_HIDDEN;
-
 /* Finds the calls of one function. */
 void calls_find(struct sites *l, const struct function *f) DS_HIDDEN;
 

@@ -1,6 +1,6 @@
 /* syscall(): passes raw system calls to the hooks of the same name. A call that the hook would pass
  * to the C library stays raw, since the C library reads some arguments before the kernel does. */
-#include "hooks/hooks.h"
+#include "hooks/made.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,9 +79,9 @@ static bool raw_select(const long a[6], long *rc)
 
 #define RAW() REAL(syscall, nr, a[0], a[1], a[2], a[3], a[4], a[5])
 
-/* Calls that take memory away, as in hooks/memory.c. They do not call the functions of these names:
- * a program may have patched those with jumps to its own code, which ends in these very calls (UCX,
- * of MPI). */
+/* Calls that take memory away, or make it executable, as in hooks/memory.c. They do not call the
+ * functions of these names: a program may have patched those with jumps to its own code, which ends
+ * in these very calls (UCX, of MPI). */
 static long memory(long nr, const long a[6])
 {
 	enum { RW = PROT_READ | PROT_WRITE };
@@ -94,6 +94,10 @@ static long memory(long nr, const long a[6])
 		ds_memory_gone(P(4), (size_t)a[2]);
 	if (nr == SYS_mmap && rc != -1 && (fixed || !all))
 		ds_memory_gone((void *)rc, (size_t)a[1]);
+	if (nr == SYS_mprotect && rc == 0)
+		code_made(P(0), (size_t)a[1], (int)a[2]);
+	if (nr == SYS_mmap && rc != -1)
+		code_mapped((void *)rc, (size_t)a[1], (int)a[2], (int)a[3]);
 	return rc;
 }
 

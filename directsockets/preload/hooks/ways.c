@@ -41,7 +41,7 @@ const uint8_t ds_own_ways[DS_WAYS] = {
 	[SYS_execve] = IF_ANY, [SYS_execveat] = IF_ANY, [SYS_exit_group] = IF_ANY,
 #ifdef DS_FREE
 	[SYS_exit] = ALWAYS, [SYS_rt_sigaction] = ALWAYS,
-	[SYS_mmap] = IF_ANY, [SYS_munmap] = IF_ANY, [SYS_mremap] = IF_ANY, [SYS_mprotect] = IF_ANY,
+	[SYS_mmap] = ALWAYS, [SYS_munmap] = IF_ANY, [SYS_mremap] = IF_ANY, [SYS_mprotect] = ALWAYS,
 #endif
 };
 #endif
