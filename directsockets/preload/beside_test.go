@@ -1,8 +1,10 @@
 package preload
 
 import (
+	"bytes"
 	"debug/elf"
 	"flag"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -151,6 +153,54 @@ func TestPastTheNames(t *testing.T) {
 				compareProbe(t, both, env, testProbes(t), name, form)
 			})
 		}
+	}
+}
+
+// A program stays on TCP, and loses nothing, once it has opened a library that makes system calls
+// and whose instructions cannot be replaced: it may change them, the dynamic linker does, or they
+// are in two segments, of which one may jump into the other.
+func TestOpenedAsItIs(t *testing.T) {
+	needCompiler(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the C library is not patched on", runtime.GOARCH)
+	}
+	t.Parallel()
+	env := append(startBroker(t), "LD_PRELOAD="+testLibrary(t))
+	for kind, flags := range map[string][]string{
+		"relocated": {"-DRELOCATED", "-Wl,-z,notext"}, "apart": {"-DAPART", "-Wl,--section-start=.apart=0x400000"}, "written": nil,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			path := sharedObject(t, "opened", append(flags, "-O2")...)
+			if kind == "written" {
+				makeWritable(t, path)
+			}
+			for _, name := range []string{"past-opened-bytes", "past-opened-waits", "past-opened-numbers"} {
+				compareProbe(t, []string{"PROBE_OPENED=" + path, "PROBE_WARM=500"}, env, testProbes(t), name)
+			}
+		})
+	}
+}
+
+// makeWritable has a library's code mapped so that it can be written.
+func makeWritable(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const headers, size, flags = 64, 56, 4
+	for i, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			b[headers+i*size+flags] |= byte(elf.PF_W)
+		}
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

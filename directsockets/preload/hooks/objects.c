@@ -25,7 +25,10 @@ struct segments {
 	const ElfW(Phdr) *p;
 	unsigned long n;
 	const char *base;
+	unsigned codes;			  /* segments that can be executed */
 	bool needs;			  /* other libraries, as what has C does */
+	bool written;			  /* its code may change at any time */
+	bool relocated;			  /* its code is, by the dynamic linker */
 	const unsigned char *init, *fini; /* functions: where GNU's linker puts all code between; NULL: there are none */
 };
 
@@ -39,10 +42,17 @@ static bool segments_of(const struct link_map *m, bool program, struct segments 
 	s->base = (const char *)m->l_addr;
 	s->p = (const void *)(program ? getauxval(AT_PHDR) : m->l_addr + e->e_phoff);
 	s->n = program ? getauxval(AT_PHNUM) : e->e_phnum;
-	s->needs = false;
+	s->needs = s->written = s->relocated = false;
+	s->codes = 0;
 	s->init = s->fini = NULL;
+	for (unsigned long i = 0; s->p && i < s->n; i++)
+		if (s->p[i].p_type == PT_LOAD && (s->p[i].p_flags & PF_X)) {
+			s->codes++;
+			s->written |= s->p[i].p_flags & PF_W;
+		}
 	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
 		s->needs |= d->d_tag == DT_NEEDED;
+		s->relocated |= d->d_tag == DT_TEXTREL || (d->d_tag == DT_FLAGS && (d->d_un.d_val & DF_TEXTREL));
 		if (d->d_tag == DT_INIT)
 			s->init = (const unsigned char *)s->base + d->d_un.d_ptr;
 		if (d->d_tag == DT_FINI)
@@ -110,30 +120,28 @@ static bool is_direct(const struct segments *s)
 	return false;
 }
 
-/* Finds the instructions of an object, and its table of functions. False: they are not to be
- * changed, as those of the C library and this one. */
-static bool text_of(const struct segments *s, const char *file, struct ds_text *text)
+/* Finds the instructions of an object from the program header at p on, and its table of functions.
+ * NULL: there are none, or they are not to be changed, as those of the C library and this one. Else
+ * the header behind theirs. */
+static const ElfW(Phdr) *text_of(const struct segments *s, const ElfW(Phdr) *p, const char *file, struct ds_text *text)
 {
 	const char *const known[] = {(const char *)(uintptr_t)gnu_get_libc_version, (const char *)(uintptr_t)text_of};
 
 	*text = (struct ds_text){.file = file, .base = s->base};
-	for (const ElfW(Phdr) *p = s->p; p < s->p + s->n; p++) {
-		const char *at = s->base + p->p_vaddr;
-
-		if (p->p_type == PT_GNU_EH_FRAME)
-			text->frames = at;
-		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
-			continue;
-		if (text->begin || (p->p_flags & PF_W))
-			return false;
-		text->begin = at;
-		text->end = at + p->p_filesz;
-		text->off = (off_t)p->p_offset;
-	}
+	for (const ElfW(Phdr) *f = s->p; f < s->p + s->n; f++)
+		if (f->p_type == PT_GNU_EH_FRAME)
+			text->frames = s->base + f->p_vaddr;
+	while (p < s->p + s->n && (p->p_type != PT_LOAD || !(p->p_flags & PF_X)))
+		p++;
+	if (p == s->p + s->n)
+		return NULL;
+	text->begin = s->base + p->p_vaddr;
+	text->end = text->begin + p->p_filesz;
+	text->off = (off_t)p->p_offset;
 	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
 		if (known[i] >= text->begin && known[i] < text->end)
-			return false;
-	return text->begin;
+			return NULL;
+	return p + 1;
 }
 
 /* Finds the places of an object. Its segment may begin with the file's head and hold data: then
@@ -169,16 +177,19 @@ static void find_all(struct sites *l, const struct segments *s)
 
 static struct sites sites; /* at start, then with the dynamic linker's lock */
 
-/* Has the places of an object come to this library. No more than most bytes are looked at. */
-static void take_over(const struct segments *s, ptrdiff_t most, bool possible)
+/* Has the places of an object come to this library, if it may be changed. No more than most bytes
+ * are looked at. Of several segments of code one may jump into another: those stay as they are. */
+static void take_over(const struct segments *s, const char *file, ptrdiff_t most, bool possible)
 {
-	sites.n = sites.n_found = 0;
-	if (sites.text.end - sites.text.begin <= most)
-		find_all(&sites, s);
-	else if (ds_explains()) /* it takes its time */
-		calls_pass(&sites);
-	if (sites.n > 0)
-		sites_patch(&sites, possible);
+	for (const ElfW(Phdr) *p = s->p; (p = text_of(s, p, file, &sites.text));) {
+		sites.n = sites.n_found = 0;
+		if (sites.text.end - sites.text.begin <= most)
+			find_all(&sites, s);
+		else if (ds_explains()) /* it takes its time */
+			calls_pass(&sites);
+		if (sites.n > 0)
+			sites_patch(&sites, possible && s->codes == 1);
+	}
 }
 
 /* All sockets are the kernel's, if a call is not replaced. */
@@ -224,7 +235,7 @@ static const struct link_map *last_loaded(void)
 }
 
 /* The dynamic linker calls it, with its lock, when it begins to add or remove objects, and when it
- * has done so. What it has added has not run yet. */
+ * has done so. What it has added has not run yet, nor been relocated. */
 static void changed(void)
 {
 	struct segments s;
@@ -237,17 +248,19 @@ static void changed(void)
 	if (!last)
 		sites_sweep();
 	for (const struct link_map *m = last ? last->l_next : NULL; m && !fd_is_sealed(); m = m->l_next)
-		if (begins_with_head(m) && segments_of(m, false, &s) && text_of(&s, m->l_name, &sites.text))
-			take_over(&s, PROGRAM_MOST, true);
+		if (begins_with_head(m) && segments_of(m, false, &s))
+			take_over(&s, m->l_name, PROGRAM_MOST, !s.written && !s.relocated);
 	last = last_loaded();
 	conclude();
 	errno = saved;
 }
 
 /* Puts a jump to changed where the dynamic linker, which has this text, calls debuggers: the
- * function only returns, and fill follows. */
+ * function only returns, and fill follows. A debugger that has its own instruction there would have
+ * libraries opened that nobody has looked at. */
 static void follow(const struct ds_text *text)
 {
+	enum { BREAKPOINT = 0xcc };
 	static const unsigned char mark[] = {0xf3, 0x0f, 0x1e, 0xfa}; /* endbr64 */
 	const unsigned char *p = (const unsigned char *)_r_debug.r_brk, *end = (const unsigned char *)text->end;
 	unsigned char *at;
@@ -257,6 +270,8 @@ static void follow(const struct ds_text *text)
 	if (!memcmp(p, mark, sizeof mark))
 		p += sizeof mark;
 	at = (unsigned char *)(uintptr_t)p;
+	if (*p == BREAKPOINT)
+		calls_missed(&sites, p);
 	if (*p++ != 0xc3)
 		return;
 	for (; p < at + JUMP; p += in.len) {
@@ -280,14 +295,14 @@ __attribute__((constructor)) DS_START static void patch_own(void)
 	struct segments s;
 
 	for (bool program = true; m; m = m->l_next, program = false) {
-		if (!segments_of(m, program, &s) || !text_of(&s, m->l_name, &sites.text))
+		if (!segments_of(m, program, &s) || !text_of(&s, s.p, m->l_name, &sites.text))
 			continue;
 		if (_r_debug.r_brk >= (uintptr_t)sites.text.begin && _r_debug.r_brk < (uintptr_t)sites.text.end) {
 			if (possible)
 				follow(&sites.text);
 			continue;
 		}
-		take_over(&s, program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST, possible);
+		take_over(&s, m->l_name, program || has_go(&s) ? PROGRAM_MOST : LIBRARY_MOST, possible && !s.written);
 	}
 	conclude();
 }

@@ -1,6 +1,6 @@
 /* A plugin that makes system calls by instructions of its own, each function by another one. BYTES
  * of nothing make it large. A table lies between its functions, as those of ciphers do, and has the
- * bytes of the instruction in many places. */
+ * bytes of the instruction in many places. APART and RELOCATED make it one that stays as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +26,29 @@ static inline __attribute__((always_inline)) long own(long nr, long a, long b, l
 	return -1;
 }
 
+#ifdef APART /* in another segment of code */
+#define PLACE __attribute__((section(".apart")))
+#else
+#define PLACE
+#endif
+#ifdef RELOCATED /* behind a system call is an instruction that the dynamic linker relocates */
+__asm__("	.text\n"
+	"	.type	relocated, @function\n"
+	"relocated:\n"
+	"	.cfi_startproc\n"
+	"	movl	$39, %eax\n"
+	"	syscall\n"
+	"	movabsq	$plugin_at_once, %rax\n"
+	"	.fill	50, 3, 0xc08948\n" /* movq %rax, %rax */
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"	.size	relocated, .-relocated\n");
+extern char *relocated(void) __attribute__((visibility("hidden")));
+#endif
+
 #define CALL(name, nr, args, ...) \
-	long plugin_##name args; \
-	long plugin_##name args { return own(nr, __VA_ARGS__); }
+	PLACE long plugin_##name args; \
+	PLACE long plugin_##name args { return own(nr, __VA_ARGS__); }
 #define THREE(name) CALL(name, SYS_##name, (long a, long b, long c), a, b, c, 0, 0, 0)
 #define SIX(name) CALL(name, SYS_##name, (long a, long b, long c, long d, long e, long f), a, b, c, d, e, f)
 THREE(read) THREE(write) THREE(recvmsg) THREE(sendmsg) THREE(readv) THREE(writev) THREE(poll) THREE(ioctl) THREE(close)
@@ -60,9 +80,16 @@ __attribute__((constructor)) static void at_once(void) { plugin_at_once = (int)o
 __asm__("	.section .rodata\n" TABLE("as_it_was") "	.text\n	.p2align 6\n" TABLE("table") "	.p2align 6\n");
 extern const char table[1 << 14] __attribute__((visibility("hidden"))), as_it_was[sizeof table] __attribute__((visibility("hidden")));
 
-/* Is the table as it was? */
+/* Are the table and the relocated instruction as they were? */
 int plugin_same(void);
-int plugin_same(void) { return memcmp(table, as_it_was, sizeof table) == 0; }
+int plugin_same(void)
+{
+#ifdef RELOCATED
+	if (relocated() != (char *)&plugin_at_once)
+		return 0;
+#endif
+	return memcmp(table, as_it_was, sizeof table) == 0;
+}
 
 #ifdef BYTES
 __asm__(".text\n.fill " BYTES ", 1, 0x90\n");
