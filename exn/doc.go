@@ -28,7 +28,7 @@
 // What is sent to a peer whose link has ended, and what it has not read before, waits for its
 // next link, for at most Config.AwayTime: the reliable fabric of the thesis, whose links repeat
 // what was lost, would deliver it, too. As many frames as one queue has may wait so; then they
-// stop the interface, for at most StallTime.
+// stop the interface: for at most StallTime if another peer has a link, else until one has.
 //
 // Group frames share one queue, so a member without credit delays the frames of
 // all groups, for at most GroupStallTime; after that they are sent without it.

@@ -26,6 +26,9 @@ type queueKey struct {
 //	credit, stalled ── no open mailbox ─────▶ away
 //	credit ◀── the peer can be reached ────── away, gone
 //	gone ◀──── AwayTime is over ───────────── away
+//
+// A full queue stops the interface: in credit, in away for StallTime, and in away without any other
+// peer that has a link to the end, as nothing can be sent anyway.
 type queueState uint8
 
 const (
@@ -129,16 +132,20 @@ func (i *Interface) roomLocked(q *queue) int {
 	return room
 }
 
-// fullLocked reports whether the queue has so many frames that it stops the interface. A peer
-// without a link, as one without credit, does so for at most StallTime.
+// fullLocked reports whether the queue has so many frames that it stops the interface.
 func (i *Interface) fullLocked(q *queue, limit int) bool {
 	switch q.state {
 	case queueCredit:
 		return len(q.frames) >= limit
 	case queueAway:
-		return int(i.away.Load()) >= limit && time.Since(q.moved) < i.cfg.StallTime
+		return int(i.away.Load()) >= limit && (i.alone() || time.Since(q.moved) < i.cfg.StallTime)
 	}
 	return false
+}
+
+// alone reports whether no other node has a link.
+func (i *Interface) alone() bool {
+	return len(i.cfg.NIC.Routes().Members(fabric.GroupBroadcast)) == 0
 }
 
 // holdLocked has what is sent to the peer go through the queue.
@@ -239,7 +246,7 @@ func (i *Interface) returnLocked(q *queue) {
 func (i *Interface) reachedLocked(q *queue) {
 	if q.state == queueAway {
 		i.away.Add(-int32(len(q.frames)))
-		q.state = queueCredit
+		q.state, q.moved = queueCredit, time.Now()
 	}
 }
 

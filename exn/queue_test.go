@@ -2,6 +2,7 @@ package exn
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -321,6 +322,103 @@ func testLinkComesBack(t *testing.T) {
 		if n, m := a.away.Load(), a.backlog.Load(); n != 0 || m != 0 {
 			t.Errorf("%d frames and %d queues wait for links that have not come", n, m)
 		}
+	}
+}
+
+// A peer that was away, and has no room as it comes back, has the stall time to make some.
+func TestReachedPeer(t *testing.T) { synctest.Test(t, testReachedPeer) }
+
+func testReachedPeer(t *testing.T) {
+	cfg := small()
+	cfg.StallTime = 0 // the default
+	cfg.Mailbox = velo.Config{Slots: 16, Credits: 16}
+	net := newNet(t, 3, cfg)
+	a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
+	a.start(t)
+	c.start(t)
+	if err := net.fabric.Detach(b.nic); err != nil {
+		t.Fatal(err)
+	}
+	const sent = 10
+	for i := range uint32(sent) {
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(b.id), i, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second)
+	if err := net.fabric.Attach(b.nic); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(cfg.Mailbox.Slots) {
+		if err := c.TransmitCopy(exteth.Offload{}, c.frame(net.mac(b.id), i, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(defaultStallTime / 2)
+	if s := a.Stats(); s.Port.TxAgain == 0 || s.TxStalls+s.TxStalled != 0 {
+		t.Errorf("refused %d times, %d stalls, %d dropped", s.Port.TxAgain, s.TxStalls, s.TxStalled)
+	}
+	b.start(t)
+	eventually(t, "the last frame", func() bool { return b.frames.Len() >= sent+cfg.Mailbox.Slots })
+	got := slices.DeleteFunc(b.frames.Take(), func(f gotFrame) bool { return f.Src == c.id })
+	checkNumbers(t, got, a.id, sent)
+	a.checkBuffers(t)
+}
+
+// A node without any link is stopped until there is one, or until nobody is waited for any more.
+func TestOnlyLinkComesBack(t *testing.T) { synctest.Test(t, testOnlyLinkComesBack) }
+
+func testOnlyLinkComesBack(t *testing.T) {
+	for _, size := range []int{100, 2000} {
+		cfg := small()
+		cfg.StallTime = 0 // the default
+		net := startNet(t, 2, cfg)
+		a, b := net.nodes[0], net.nodes[1]
+		cut := func() (sent uint32) {
+			t.Helper()
+			if err := net.fabric.Detach(b.nic); err != nil {
+				t.Fatal(err)
+			}
+			return a.feed(t, net.mac(b.id), 0, size)
+		}
+		sent := cut()
+		time.Sleep(defaultAwayTime * 4 / 5)
+		if !a.Stopped() {
+			t.Fatal("a node without a link takes frames that it has to drop")
+		}
+		if err := net.fabric.Attach(b.nic); err != nil {
+			t.Fatal(err)
+		}
+		<-a.ready
+		eventually(t, "the last frame", func() bool { return b.frames.Len() >= int(sent) })
+		checkNumbers(t, b.frames.Take(), a.id, sent)
+		if s := a.Stats(); s.TxStops != 1 || s.TxStalled != 0 {
+			t.Errorf("%d stops, %d dropped", s.TxStops, s.TxStalled)
+		}
+		a.checkBuffers(t)
+
+		sent = cut()
+		time.Sleep(defaultAwayTime + time.Second)
+		<-a.ready
+		a.checkBuffers(t)
+		if s := a.Stats(); s.TxStops != 2 || s.TxStalled != uint64(sent) {
+			t.Errorf("%d stops, %d of %d dropped", s.TxStops, s.TxStalled, sent)
+		}
+
+		if err := net.fabric.Attach(b.nic); err != nil {
+			t.Fatal(err)
+		}
+		cut()
+		time.Sleep(defaultAwayTime / 2)
+		c := net.add(cfg, nil)
+		c.start(t)
+		<-a.ready
+		if err := a.TransmitCopy(exteth.Offload{}, a.frame(net.mac(c.id), 0, size)); err != nil {
+			t.Errorf("to a new peer: %v", err)
+		}
+		eventually(t, "the frame", func() bool { return c.frames.Len() == 1 })
+		time.Sleep(defaultAwayTime)
+		a.checkBuffers(t)
 	}
 }
 
