@@ -69,19 +69,41 @@ type conn struct {
 	fences  uint32
 }
 
-// entry is a message that was taken and not sent. Its flags are about its data and its
-// announcement, which go on apart from each other.
+// entry is a message that was taken and not sent, or whose PUT is under way still.
 type entry struct {
-	c       *conn
-	epoch   uint32 // c's epoch when the entry was taken: if it has changed, nobody waits for the entry
-	msg     segment.Message
-	put     int  // bytes of its PUT: its data, and that of some after it
-	running bool // its PUT is under way
-	again   bool // its PUT is to be started yet
-	inline  bool // its data goes with it
-	early   bool // the peer waits for its PUT
-	said    bool // it was sent
+	c     *conn
+	epoch uint32 // c's epoch when the entry was taken: if it has changed, nobody waits for the entry
+	msg   segment.Message
+	put   putState
+	size  int  // bytes of its PUT: its data, and that of some after it
+	early bool // the peer waits for its PUT: what it is, and no state
 }
+
+// putState is how the data of a message gets to the far program's ring, and how far it has come.
+//
+//	none, inside, before ──────────────────────────────────── it is sent ─▶ gone
+//	open ─┬─────▶ running ─┬─ the PUT ends ────────▶ landed ─ it is sent ─▶ gone
+//	      └▶ due ─▶        └─ it is sent, if early ─▶ said ── the PUT ends ─▶ gone
+type putState uint8
+
+const (
+	putNone    putState = iota // it has no data in the ring
+	putInside                  // its data goes with it
+	putBefore                  // by the PUT of a message before it
+	putOpen                    // by its own PUT, which may still get the data of messages after it
+	putDue                     // its PUT is to be started
+	putRunning                 // its PUT is under way
+	putSaid                    // the same, and the message was sent
+	putLanded                  // its PUT has ended
+)
+
+// ready reports whether the message may be sent.
+func (en *entry) ready() bool {
+	return en.put != putOpen && en.put != putDue && (en.put != putRunning || en.early)
+}
+
+// moves reports whether its PUT is under way: the entry is kept until that has ended.
+func (en *entry) moves() bool { return en.put == putRunning || en.put == putSaid }
 
 // forgotten reports whether nobody waits for the entry.
 func (en *entry) forgotten() bool { return en.c == nil || en.epoch != en.c.epoch }

@@ -382,7 +382,7 @@ func (e *Engine) suspend(c *conn) {
 func (e *Engine) forgetTransfers(c *conn) {
 	c.epoch++
 	for _, en := range c.queue {
-		if !en.running {
+		if !en.moves() {
 			e.recycle(en)
 		}
 	}

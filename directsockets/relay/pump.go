@@ -130,10 +130,14 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 	}
 	e.showSent(c, &en.msg, bytes)
 	e.stats.BytesSent.Add(uint64(bytes))
-	en.inline = en.msg.Tag == segment.TagRMAInfo && bytes <= inline && e.channel(c.node, c.device).remote != 0
+	if en.msg.Tag == segment.TagRMAInfo {
+		en.early = e.channel(c.node, c.device).remote != 0
+		if en.put = putInside; !en.early || bytes > inline {
+			en.put, en.size = putOpen, bytes
+		}
+	}
 	switch {
-	case en.msg.Tag == segment.TagRMAInfo && !en.inline:
-		en.early, en.put = e.channel(c.node, c.device).remote != 0, bytes
+	case en.put == putOpen:
 		c.queue = append(c.queue, en)
 		e.join(c, en)
 	case len(c.queue) == 0 && e.sendEntry(c, en):
@@ -156,9 +160,9 @@ func (e *Engine) join(c *conn, en *entry) {
 	if first := c.joining; first != nil {
 		start, _ := first.msg.Place()
 		off, _ := en.msg.Place()
-		if start+first.put == off && first.put+en.put <= maxJoined {
-			first.put += en.put
-			en.early = false
+		if start+first.size == off && first.size+en.size <= maxJoined {
+			first.size += en.size
+			en.put, en.size = putBefore, 0
 			return
 		}
 		e.startJoined(c)
@@ -195,12 +199,12 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 		return e.send(c, kind(en.msg.Tag), en.msg.Payload())
 	}
 	var b [infoOff + segment.MaxVELO]byte
-	put := 0
+	wait := 0 // for the PUT of so many bytes
 	if en.early {
-		put = en.put
+		wait = en.size
 	}
-	info := append(appendID(b[:0], uint32(put)), en.msg.Payload()...)
-	if !en.inline {
+	info := append(appendID(b[:0], uint32(wait)), en.msg.Payload()...)
+	if en.put != putInside {
 		return e.send(c, kind(en.msg.Tag), info)
 	}
 	_, n := en.msg.Place()
@@ -218,7 +222,7 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 // startPut brings the data of a message to the far program's ring.
 func (e *Engine) startPut(c *conn, en *entry) {
 	off, _ := en.msg.Place()
-	n, b := en.put, &e.boxes[c.device]
+	n, b := en.size, &e.boxes[c.device]
 	local := c.out.NLA() + atu.NLA(off)
 	last := rma.LastFragment(local, n)
 	if b.puts[last] != nil { // its data was consumed, and the end of its PUT is not known here yet
@@ -232,8 +236,9 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
 	switch {
 	case err == nil:
-		en.running, en.again = true, false
-		b.puts[last] = en
+		if b.puts[last] = en; !en.moves() {
+			en.put = putRunning
+		}
 	case errors.Is(err, fabric.ErrAgain): // until others have ended
 		e.startLater(b, c, en)
 	default:
@@ -243,11 +248,11 @@ func (e *Engine) startPut(c *conn, en *entry) {
 
 // startLater has a PUT be started when another one has ended.
 func (e *Engine) startLater(b *box, c *conn, en *entry) {
-	if en.running { // it is a repetition
+	if en.moves() { // it is a repetition
 		b.later = append(b.later, func() { e.repeatPut(en) })
 		return
 	}
-	en.again = true
+	en.put = putDue
 	b.later = append(b.later, func() { e.activate(c) })
 }
 
@@ -279,16 +284,15 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 		e.afterOverrun(func() { e.repeatPut(en) })
 		return
 	}
-	en.running = false
+	said := en.put == putSaid
+	en.put = putLanded
 	if status == fabric.StatusOK {
 		e.stats.Puts.Add(1)
 	} else {
 		e.stats.PutsFailed.Add(1)
 	}
 	switch {
-	case en.forgotten():
-		e.recycle(en)
-	case status == fabric.StatusOK && en.said:
+	case en.forgotten(), status == fabric.StatusOK && said:
 		e.recycle(en)
 	case status == fabric.StatusOK:
 		e.activate(c)
@@ -303,15 +307,12 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 func (e *Engine) sendQueue(c *conn) bool {
 	for len(c.queue) > 0 {
 		en := c.queue[0]
-		if en == c.joining {
-			return true
-		}
-		if en.again {
+		if en.put == putDue {
 			e.startPut(c, en)
 		}
-		if en.running && !en.early || en.again {
+		if !en.ready() {
 			for _, next := range c.queue[1:] {
-				if next.again {
+				if next.put == putDue {
 					e.startPut(c, next)
 				}
 			}
@@ -320,8 +321,9 @@ func (e *Engine) sendQueue(c *conn) bool {
 		if !e.sendEntry(c, en) {
 			return false
 		}
-		c.queue = c.queue[1:]
-		if en.said = true; !en.running {
+		if c.queue = c.queue[1:]; en.moves() {
+			en.put = putSaid
+		} else {
 			e.recycle(en)
 		}
 	}
@@ -545,7 +547,7 @@ func (e *Engine) entry(c *conn) *entry {
 const maxSpare = 4 * window
 
 func (e *Engine) recycle(en *entry) {
-	en.c, en.put, en.running, en.again, en.inline, en.early, en.said = nil, 0, false, false, false, false, false
+	en.c, en.put, en.size, en.early = nil, putNone, 0, false
 	if len(e.spare) < maxSpare {
 		e.spare = append(e.spare, en)
 	}
