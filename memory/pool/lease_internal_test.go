@@ -101,8 +101,11 @@ func TestRenewAfterCut(t *testing.T) {
 			if why != wire.StatusOK {
 				t.Fatal(why)
 			}
+			p, _ := peerOf(s)
+			p.far = true
 			s.mu.Lock()
-			l.holder = &peer{server: s, far: true}
+			l.holder = p
+			s.lookLaterLocked(l, time.Now())
 			s.mu.Unlock()
 			link.set(false)
 			time.Sleep(away)
@@ -118,13 +121,43 @@ func TestRenewAfterCut(t *testing.T) {
 					t.Fatalf("away for %v: its lease ends before it could renew it", away)
 				}
 			}
-			s.mu.Lock()
-			l.holder = &recorder{} // to be told
-			s.mu.Unlock()
 			if time.Sleep(DefaultTTL); !ended() {
 				t.Errorf("away for %v: nobody renews its lease, which goes on", away)
 			}
 			s.Close()
 		})
+	}
+}
+
+// The time for which the lender was stopped does not count for renewals: those of the borrower's
+// node are there, and not read. A node of this host need not renew.
+func TestRenewAfterStop(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		s := New(Config{Limits: Limits{Lend: 1 << 20}})
+		s.cfg.Far = &linkTo{up: true}
+		l, _, why := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
+		if why != wire.StatusOK {
+			t.Fatal(why)
+		}
+		p, _ := peerOf(s)
+		p.far = far
+		later := func(renewed, due time.Duration) (ended bool) { // as if so long had passed
+			s.mu.Lock()
+			l.holder = p
+			s.lookLaterLocked(l, time.Now())
+			l.renewed, l.due = l.renewed.Add(-renewed), l.due.Add(-due)
+			s.mu.Unlock()
+			s.expire(l)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return l.Ended()
+		}
+		if later(time.Minute, time.Minute) {
+			t.Errorf("far %v: a lender that was stopped for a minute takes a lease that was renewed before", far)
+		}
+		if ended := later(DefaultTTL, 0); ended != far {
+			t.Errorf("far %v: nobody renews a lease, and it has ended: %v", far, ended)
+		}
+		s.Close()
 	}
 }

@@ -40,7 +40,8 @@ type loan struct {
 	renewed  time.Time   // the last sign of life of the borrower
 	deadline time.Time   // of lease.Wanted: when it ends in any case
 	why      wire.Status // why it is wanted, or has ended
-	timer    *time.Timer
+	timer    *time.Timer // calls expire
+	due      time.Time   // when it does so
 }
 
 // request is what a borrower wants.
@@ -208,7 +209,8 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	s.loans[l.id] = l
 	s.lent += size
 	s.count.Granted++
-	l.timer = time.AfterFunc(s.untilDueLocked(l, now), func() { s.expire(l) })
+	l.timer = time.AfterFunc(s.cfg.TTL, func() { s.expire(l) })
+	s.lookLaterLocked(l, now)
 	return l, left - size, wire.StatusOK
 }
 
@@ -256,11 +258,22 @@ func (s *Server) untouchedLocked() (n int64) {
 	return n
 }
 
+// looks is in how many parts expire waits for a renewal. While this process was stopped it has
+// heard nobody: of such a time one part counts.
+const looks = 6
+
+// mustRenew says whether a loan ends if nobody renews it. On this host the connection to the holder
+// says whether that lives, also if it is stopped.
+func (l *loan) mustRenew() bool {
+	p, ok := l.holder.(*peer)
+	return ok && p.far
+}
+
 // untilDueLocked returns after which time expire has to look at a loan. The server's lock is held.
 func (s *Server) untilDueLocked(l *loan, now time.Time) time.Duration {
-	next := l.renewed.Add(s.cfg.TTL)
-	if l.holder == holder(s.own) {
-		next = now.Add(time.Hour) // the process's connection says that it lives
+	next := now.Add(time.Hour)
+	if l.mustRenew() {
+		next = now.Add(min(s.cfg.TTL/looks, l.renewed.Add(s.cfg.TTL).Sub(now)))
 	}
 	at := l.until
 	if !l.May(lease.OnWanted) { // until has passed, or the lender wants it back: the deadline counts
@@ -272,9 +285,16 @@ func (s *Server) untilDueLocked(l *loan, now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
+// lookLaterLocked has expire look at a loan when something may be due. The server's lock is held.
+func (s *Server) lookLaterLocked(l *loan, now time.Time) {
+	wait := s.untilDueLocked(l, now)
+	l.due = now.Add(wait)
+	l.timer.Reset(wait)
+}
+
 // expire is what a loan's timer calls. It takes the memory back when the deadline has passed, or
-// the borrower gave no sign of life for the TTL. It asks for the memory when the lease's time is
-// over.
+// the borrower's node on another host gave no sign of life for the TTL. It asks for the memory when
+// the lease's time is over.
 func (s *Server) expire(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,6 +302,9 @@ func (s *Server) expire(l *loan) {
 		return
 	}
 	now := time.Now()
+	if late := now.Sub(l.due); late > s.cfg.TTL/looks {
+		l.renewed = l.renewed.Add(late)
+	}
 	if at := couldRenew(l.holder, now); at.After(l.renewed) { // the time without a link does not count
 		l.renewed = at
 	}
@@ -291,7 +314,7 @@ func (s *Server) expire(l *loan) {
 		s.cfg.Log.Info("memory: a lease was taken back without an answer", "lease", l.id, "node", l.node)
 		s.applySoonLocked(l, lease.OnTaken)
 		return
-	case l.holder != holder(s.own) && now.Sub(l.renewed) >= s.cfg.TTL:
+	case l.mustRenew() && now.Sub(l.renewed) >= s.cfg.TTL:
 		s.count.Dropped++
 		l.why = wire.StatusExpired
 		s.applySoonLocked(l, lease.OnTaken)
@@ -301,7 +324,7 @@ func (s *Server) expire(l *loan) {
 		s.revokeLocked(l, wire.StatusExpired, s.cfg.Revoke)
 		return
 	}
-	l.timer.Reset(s.untilDueLocked(l, now))
+	s.lookLaterLocked(l, now)
 }
 
 // couldRenew returns since when a holder of another host can renew: now, if there is no link to it.
@@ -328,7 +351,7 @@ func (s *Server) revokeLocked(l *loan, why wire.Status, within time.Duration) {
 	now := time.Now()
 	l.deadline, l.why = now.Add(within), why
 	s.applySoonLocked(l, lease.OnWanted)
-	l.timer.Reset(s.untilDueLocked(l, now))
+	s.lookLaterLocked(l, now)
 }
 
 // giveBack ends a loan that its holder returns. When it returns, others may have the memory.
@@ -366,7 +389,7 @@ func (s *Server) renew(h holder, id uint64) bool {
 		return false
 	}
 	l.renewed = time.Now()
-	l.timer.Reset(s.untilDueLocked(l, l.renewed))
+	s.lookLaterLocked(l, l.renewed)
 	return true
 }
 

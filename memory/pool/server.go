@@ -25,7 +25,7 @@ const (
 	// DefaultRevoke is how long a borrower has to give back what is revoked.
 	DefaultRevoke = 5 * time.Second
 	// DefaultRenew is how often a node renews the leases of its processes, and DefaultTTL how long
-	// a lease stands that nobody renews.
+	// a lease of another host stands that nobody renews.
 	DefaultRenew = 5 * time.Second
 	DefaultTTL   = 30 * time.Second
 	// askTime is how long a node may take to answer.
