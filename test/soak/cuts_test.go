@@ -36,7 +36,7 @@ func TestRootSoakCuts(t *testing.T) {
 	}
 	rows := paths.RowsOf(only)
 	t.Logf("%d rows, %v with -soak.seed %d", rows, *soakTime, seed)
-	paths.Run(t, paths.Options{Time: max(*soakTime/time.Duration(max(rows, 1)), cutTime), Pause: 20 * time.Millisecond, Only: only, Long: true, Disturb: true, Patience: *soakPatience, Slow: *soakSlow, Seed: seed})
+	paths.Run(t, paths.Options{Time: max(*soakTime/time.Duration(max(rows, 1)), cutTime), Pause: 20 * time.Millisecond, Only: only, Long: true, Disturb: true, Stop: *soakStop, Patience: *soakPatience, Slow: *soakSlow, Seed: seed})
 }
 
 // cutTime is the shortest time for a row, in which it is cut some times.

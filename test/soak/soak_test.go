@@ -25,6 +25,7 @@ var (
 	soakLinks    = flag.String("soak.links", "drop=0.01,corrupt=0.005,duplicate=0.005,reorder=0.005", "the `faults` of the last node's links, as in exn-tun up --faults; empty: none")
 	soakPaths    = flag.String("soak.paths", "", "in TestRootSoakCuts, the paths that match a `regular expression`, such as hosts, TLS: relay, or with a number of connections: hosts: exn0,.*, 200$")
 	soakPatience = flag.Duration("soak.patience", 0, "in TestRootSoakCuts, the `time` after which a connection without progress has failed; 0: what TCP takes")
+	soakStop     = flag.Duration("soak.stop", 0, "in TestRootSoakCuts, the `time` for which a node is stopped at most, also between hosts; 0: a second, and not between hosts")
 	soakSlow     = flag.Duration("soak.slow", 0, "in TestRootSoakCuts, the `time` after which a connection without progress is counted and shown; 0: a minute")
 	soakBreak    = flag.String("soak.break", "", "do `what` the soak has to find: corrupt, lose, leak")
 )

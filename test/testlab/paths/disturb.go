@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ import (
 const (
 	leastQuiet = 100 * time.Millisecond
 	mostQuiet  = 3 * time.Second
+	// leastStop is for how long a node is stopped at least.
+	leastStop = 20 * time.Millisecond
 )
 
 // disturb disturbs the nodes, if Options say so, until the function that it returns is called.
@@ -48,10 +51,10 @@ func (l *lab) disturb(r *Row) (stop func()) {
 			case <-time.After(between(leastQuiet, mostQuiet)):
 			}
 			var err error
-			if l.place.hosts {
+			if l.place.hosts && (l.o.Stop == 0 || rnd.IntN(2) == 0) {
 				err = l.cut()
 			} else {
-				err = l.stop(rnd.IntN(2), between(20*time.Millisecond, time.Second))
+				err = l.stop(rnd.IntN(2), between(leastStop, cmp.Or(l.o.Stop, time.Second)))
 			}
 			if err != nil {
 				l.t.Error(err)

@@ -24,6 +24,9 @@ type Options struct {
 	// Disturb says that the links between hosts are cut, and the nodes of one host are stopped and
 	// go on, all the time.
 	Disturb bool
+	// Stop is for how long a node is stopped at most; nodes of two hosts are only if it is not 0.
+	// 0: a second.
+	Stop time.Duration
 	// Patience is how long a connection may make no progress where that is so; 0:
 	// numbered.Patience.
 	Patience time.Duration
