@@ -93,7 +93,7 @@ func TestFolders(t *testing.T) {
 
 // What a checkout has beside its folders is what a newcomer looks for, and nothing else.
 func TestRootFiles(t *testing.T) {
-	want := []string{".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "check.sh", "go.mod", "go.sum",
+	want := []string{".clang-format", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "check.sh", "go.mod", "go.sum",
 		"release.sh", "sources.go"}
 	cmd := exec.Command("git", "ls-files", ":(glob)*")
 	cmd.Dir = root
