@@ -81,20 +81,14 @@ func newUDPConn(shadow *net.UDPConn, cfg *Config) *UDPConn {
 			c.remote = r.AddrPort()
 		}
 		local, _ := shadow.LocalAddr().(*net.UDPAddr)
-		c.udp = newUDPSocket(udpShadow{raw, shadow}, local.AddrPort(), cfg)
+		c.udp = newUDPSocket(raw, local.AddrPort(), cfg)
 	}
 	return c
 }
 
-// udpShadow is the descriptor of the kernel's socket, and what wakes who sleeps there.
-type udpShadow struct {
-	syscall.RawConn
-	udp.Sleeper
-}
-
 // NewUDPSocket makes what carries the datagrams of a UDP socket through memory, for those who have
-// the socket themselves, such as package net of a program that exn-go built; raw: see udp.Config.
-// nil: there is nothing that could.
+// the socket themselves, such as package net of a program that exn-go built. nil: there is nothing
+// that could.
 func NewUDPSocket(raw syscall.RawConn, local netip.AddrPort, config Config) *udp.Socket {
 	c, err := config.withDefaults()
 	if err != nil {
@@ -168,16 +162,16 @@ func (c *UDPConn) out() *udp.Socket {
 
 // ReadFromUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err error) {
-	for u := c.in(); u != nil; u = c.in() {
-		if d, ok := u.Receive(b); ok {
-			return d.N, c.from(d), nil
-		}
-		n, addr, err = c.UDPConn.ReadFromUDPAddrPort(b)
-		if !u.Received(addr, err) {
-			return n, addr, err
-		}
+	u := c.in()
+	if u == nil {
+		return c.UDPConn.ReadFromUDPAddrPort(b)
 	}
-	return c.UDPConn.ReadFromUDPAddrPort(b)
+	if d, ok := u.Receive(b); ok {
+		return d.N, c.from(d), nil
+	}
+	n, addr, err = c.UDPConn.ReadFromUDPAddrPort(b)
+	u.Received(addr)
+	return n, addr, err
 }
 
 // from is the address of a sender as the kernel would say it: a socket of IPv6 has IPv4's mapped.
@@ -203,38 +197,38 @@ func (c *UDPConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // Read implements net.Conn.
 func (c *UDPConn) Read(b []byte) (int, error) {
-	for u := c.in(); u != nil; u = c.in() {
-		if d, ok := u.Receive(b); ok {
-			return d.N, nil
-		}
-		n, err := c.UDPConn.Read(b)
-		from := c.remote
-		if err != nil {
-			from = netip.AddrPort{}
-		}
-		if !u.Received(from, err) {
-			return n, err
-		}
+	u := c.in()
+	if u == nil {
+		return c.UDPConn.Read(b)
 	}
-	return c.UDPConn.Read(b)
+	if d, ok := u.Receive(b); ok {
+		return d.N, nil
+	}
+	n, err := c.UDPConn.Read(b)
+	from := c.remote
+	if err != nil {
+		from = netip.AddrPort{}
+	}
+	u.Received(from)
+	return n, err
 }
 
 // ReadMsgUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
-	for u := c.in(); u != nil; u = c.in() {
-		if d, ok := u.Receive(b); ok {
-			oobn, flags = u.PutControl(oob, d)
-			if d.N < d.Len {
-				flags |= syscall.MSG_TRUNC
-			}
-			return d.N, oobn, flags, c.from(d), nil
-		}
-		n, oobn, flags, addr, err = c.UDPConn.ReadMsgUDPAddrPort(b, oob)
-		if !u.Received(addr, err) {
-			return n, oobn, flags, addr, err
-		}
+	u := c.in()
+	if u == nil {
+		return c.UDPConn.ReadMsgUDPAddrPort(b, oob)
 	}
-	return c.UDPConn.ReadMsgUDPAddrPort(b, oob)
+	if d, ok := u.Receive(b); ok {
+		oobn, flags = u.PutControl(oob, d)
+		if d.N < d.Len {
+			flags |= syscall.MSG_TRUNC
+		}
+		return d.N, oobn, flags, c.from(d), nil
+	}
+	n, oobn, flags, addr, err = c.UDPConn.ReadMsgUDPAddrPort(b, oob)
+	u.Received(addr)
+	return n, oobn, flags, addr, err
 }
 
 // ReadMsgUDP is that of net.UDPConn.
@@ -334,10 +328,11 @@ func (c *UDPConn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements net.Conn.
 func (c *UDPConn) SetReadDeadline(t time.Time) error {
-	if c.udp == nil {
-		return c.UDPConn.SetReadDeadline(t)
+	err := c.UDPConn.SetReadDeadline(t)
+	if err == nil && c.udp != nil {
+		c.udp.SetReadDeadline(t)
 	}
-	return c.udp.SetReadDeadline(t, c.UDPConn.SetReadDeadline)
+	return err
 }
 
 // SetWriteDeadline implements net.Conn.

@@ -17,7 +17,7 @@
 //
 // # Concurrency
 //
-// A Tx has one user at a time, but for Close, Busy and the counters; so has an Rx. Both ends may be
+// A Tx has one user at a time, and so has an Rx. Both ends may be
 // used at the same time, as they are in two processes. Many goroutines may send by the kernel
 // meanwhile.
 //

@@ -56,7 +56,6 @@ func TestHostileSender(t *testing.T) {
 				f.rx.CopyTo(buf[:rec.Len])
 				f.rx.Consume()
 			}
-			f.rx.Idle()
 			f.rx.Busy()
 			f.rx.Kernel()
 			f.rx.Over()
@@ -104,36 +103,6 @@ func TestHostileReceiver(t *testing.T) {
 		if seen[o] == 0 {
 			t.Errorf("outcome %v never came", o)
 		}
-	}
-}
-
-// TestStop has a receiver stop: it takes what was there, whatever the sender goes on to write.
-func TestStop(t *testing.T) {
-	f := newFlow(t, minRing, 0)
-	f.open(t)
-	for range 3 {
-		if got := f.tx.Send([]byte("there"), Meta{}); got != Published {
-			t.Fatal(got)
-		}
-	}
-	f.rx.Stop()
-	if got := f.tx.Send([]byte("later"), Meta{}); got != Published {
-		t.Fatal(got)
-	}
-	f.rx.Stop()
-	buf := make([]byte, 5)
-	for range 3 {
-		rec, ok, err := f.rx.Next()
-		if !ok || err != nil || f.rx.Over() {
-			t.Fatal(rec, ok, err)
-		}
-		if f.rx.CopyTo(buf); string(buf) != "there" {
-			t.Fatalf("%q", buf)
-		}
-		f.rx.Consume()
-	}
-	if _, ok, err := f.rx.Next(); ok || err != nil || f.rx.Ready() || !f.rx.Over() {
-		t.Error(ok, err, f.rx.Ready(), f.rx.Over())
 	}
 }
 

@@ -36,7 +36,6 @@ const (
 	droppedOff  = 8  // S: uint64
 	busyOff     = 64 // S: uint32
 	txFlagsOff  = 68 // S: uint32, the upper half of the word at busyOff
-	txCPUOff    = 72 // S: uint32
 
 	consumedOff = 0  // D: uint64
 	armedOff    = 64 // D: uint32
@@ -45,7 +44,6 @@ const (
 	dryOff      = 80 // D: uint64
 	boundOff    = 88 // D: uint32
 	stateOff    = 92 // D: uint32
-	rxCPUOff    = 96 // D: uint32
 )
 
 // Flags of the two sides.
@@ -193,14 +191,11 @@ func (s *Segment) half(off int) *atomic.Uint32 { return &s.Memory().Words32(off,
 func (s *Segment) ringWords() []atomic.Uint64 { return s.Memory().Words(ringOff, s.ring/8) }
 func (s *Segment) ringMemory() foreign.Memory { return s.Memory().Part(ringOff, s.ring) }
 
-// recordLen is how much of the ring a record takes, with n bytes after its first 16.
-func recordLen(n int) int { return (recordHead + n + align - 1) &^ (align - 1) }
-
 // takenBy is how much a record takes, by its first word.
 func takenBy(w uint64) uint64 {
 	n := int(w & lengthMask)
 	if w&afterBit != 0 {
 		n += afterLen
 	}
-	return uint64(recordLen(n))
+	return uint64((recordHead + n + align - 1) &^ (align - 1))
 }

@@ -2,7 +2,6 @@ package datagram
 
 import (
 	"errors"
-	"math"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +20,8 @@ type Rx struct {
 	ring  foreign.Memory
 	size  uint64
 
-	byKernel, consumedP, takenP, dryP    *atomic.Uint64
-	busy, txFlags, armed, flags, st, cpu *atomic.Uint32
+	byKernel, consumedP, takenP, dryP *atomic.Uint64
+	busy, txFlags, armed, flags       *atomic.Uint32
 
 	at, given uint64 // consumed, and as published
 	taken     uint64
@@ -35,12 +34,13 @@ type Rx struct {
 
 	next  Record // what is at at, if there
 	there bool
-	stop  uint64    // no record is taken from here on
 	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
 
-// idleGive is from how many bytes on Idle gives them back.
-const idleGive = 8192
+// giveAfter is how many bytes of the ring the receiver takes before it gives them back. It is far
+// less than a quarter of the ring, so that the sender of a flow whose datagrams are answered one by
+// one finds everything consumed, and begins at the start of the ring again: few pages are in use.
+const giveAfter = 8192
 
 // Record is a datagram in the ring.
 type Record struct {
@@ -61,8 +61,8 @@ func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 		byKernel: seg.word(txOff + byKernelOff), consumedP: seg.word(rxOff + consumedOff),
 		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
-		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff), st: seg.half(rxOff + stateOff), cpu: seg.half(rxOff + rxCPUOff),
-		armedAs: armedAll, bell: bell, stop: math.MaxUint64,
+		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff),
+		armedAs: armedAll, bell: bell,
 	}
 	r.lap[0] = shm.Ticks()
 	r.lap[1] = r.lap[0]
@@ -70,7 +70,7 @@ func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 	seg.half(rxOff + boundOff).Store(bound)
 	r.own = flagAfter
 	r.flags.Store(r.own)
-	r.st.Store(stateAttached)
+	seg.half(rxOff + stateOff).Store(stateAttached)
 	return r
 }
 
@@ -88,7 +88,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		return r.next, true, nil
 	}
 	for wraps := 0; ; wraps++ {
-		if r.ended || r.at >= r.stop {
+		if r.ended {
 			return rec, false, nil
 		}
 		off := r.at % r.size
@@ -164,7 +164,7 @@ func (r *Rx) GiveUp() (missing uint64) {
 
 // Ready reports whether Next may have something.
 func (r *Rx) Ready() bool {
-	return r.there || !r.ended && r.at < r.stop && uint32(r.words[r.at%r.size/8].Load()) != 0
+	return r.there || !r.ended && uint32(r.words[r.at%r.size/8].Load()) != 0
 }
 
 // CopyTo copies what Next has returned, and returns how much of it.
@@ -180,7 +180,7 @@ func (r *Rx) CopyTo(p []byte) int {
 func (r *Rx) Consume() {
 	r.there = false
 	r.pass(r.next.takes)
-	if r.at-r.given >= r.size/4 {
+	if r.at-r.given >= giveAfter {
 		r.give()
 	}
 }
@@ -194,17 +194,6 @@ func (r *Rx) give() {
 	}
 }
 
-// Idle gives back what was consumed, if that is much: the sender can begin at the start of the ring
-// again, so that a flow that is answered datagram by datagram has few pages.
-func (r *Rx) Idle() {
-	if r.at-r.given >= idleGive {
-		r.give()
-	}
-}
-
-// Armed reports whether the sender uses the kernel.
-func (r *Rx) Armed() bool { return r.armedAs != 0 }
-
 // Arm has the sender use the kernel: for all, or for one datagram that wakes the receiver, which
 // looks into the segment after each that it receives by the kernel, and arms anew before it sleeps.
 // It is a full fence; while Busy, the sender may not have seen it.
@@ -216,7 +205,6 @@ func (r *Rx) Arm(all bool) {
 	if !r.ended && r.armedAs != as {
 		r.give()
 		r.armedAs = as
-		r.cpu.Store(uint32(shm.CPU() + 1))
 		r.armed.Swap(as) // a Store is no fence under the race detector (package shm)
 	}
 }
@@ -241,10 +229,10 @@ func (r *Rx) Disarm() {
 	}
 }
 
-// Took says that n datagrams of the sender's came by the kernel, before the program has them.
-func (r *Rx) Took(n int) {
+// Took says that a datagram of the sender's came by the kernel, before the program has it.
+func (r *Rx) Took() {
 	if !r.ended {
-		r.taken += uint64(n)
+		r.taken++
 		r.takenP.Store(r.taken)
 	}
 }
@@ -263,37 +251,9 @@ func (r *Rx) Dry(kernel uint64) {
 	}
 }
 
-// Stop has the receiver take what is there, and nothing that the sender writes from now on.
-func (r *Rx) Stop() {
-	if r.ended || r.stop != math.MaxUint64 {
-		return
-	}
-	end := r.at
-	for end < r.at+r.size {
-		off := end % r.size
-		w := r.words[off/8].Load()
-		n := takenBy(w)
-		if uint8(w>>tagShift) == tagWrap {
-			n = r.size - off
-		}
-		if uint32(w) == 0 || off+n > r.size {
-			break
-		}
-		end += n
-	}
-	r.stop = end
-}
-
-// Over reports whether the sender has left, or is gone, or Stop was called, and everything is
-// consumed.
+// Over reports whether the sender has left, or is gone, and everything is consumed.
 func (r *Rx) Over() bool {
-	if r.ended {
-		return true
-	}
-	if r.stop == math.MaxUint64 && r.txFlags.Load()&flagLeft == 0 && !shm.HungUp(r.bell) {
-		return false
-	}
-	return !r.Ready()
+	return r.ended || (r.txFlags.Load()&flagLeft != 0 || shm.HungUp(r.bell)) && !r.Ready()
 }
 
 func (r *Rx) breach() error {

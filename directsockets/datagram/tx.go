@@ -2,7 +2,6 @@ package datagram
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +53,7 @@ type Tx struct {
 	// The sender's own fields.
 	byKernel, dropped, consumedP, takenP, dryP *atomic.Uint64
 	busy                                       *atomic.Uint64 // and flags, in the upper half
-	cpu, armed, rxFlags, bound, st             *atomic.Uint32
+	armed, rxFlags, bound, st                  *atomic.Uint32
 
 	put, consumed uint64 // consumed as last read
 	moved         int64  // when it was seen to change
@@ -70,9 +69,7 @@ type Tx struct {
 	probed        int64  // when it was last asked whether the receiver is there
 	tries         uint64 // records, and what there was no room for
 	ended         bool   // nothing is touched any more
-
-	mu   sync.Mutex
-	bell int // guarded by mu; -1: closed
+	bell          int
 }
 
 // NewTx makes the sender's end, which takes its end of the liveness pair over. The datagrams to
@@ -83,7 +80,7 @@ func NewTx(seg *Segment, bell int, now int64, sends *KernelSends) *Tx {
 	return &Tx{
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring), rewind: uint64(seg.ring / 4),
 		byKernel: seg.word(txOff + byKernelOff), dropped: seg.word(txOff + droppedOff),
-		busy: seg.word(txOff + busyOff), cpu: seg.half(txOff + txCPUOff),
+		busy:      seg.word(txOff + busyOff),
 		consumedP: seg.word(rxOff + consumedOff), takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
 		armed: seg.half(rxOff + armedOff), rxFlags: seg.half(rxOff + rxFlagsOff), bound: seg.half(rxOff + boundOff), st: seg.half(rxOff + stateOff),
 		kernel: 1, lastKernel: now, sends: sends, probed: now, bell: bell,
@@ -348,7 +345,6 @@ func (t *Tx) Probe(now int64) bool {
 		return false
 	}
 	t.probed = now
-	t.cpu.Store(uint32(shm.CPU() + 1))
 	if !t.HungUp() {
 		return false
 	}
@@ -357,11 +353,7 @@ func (t *Tx) Probe(now int64) bool {
 }
 
 // HungUp reports whether the other end of the liveness pair is closed.
-func (t *Tx) HungUp() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.bell < 0 || shm.HungUp(t.bell)
-}
+func (t *Tx) HungUp() bool { return t.ended || shm.HungUp(t.bell) }
 
 // Close ends the flow for the sender. What is in the ring remains.
 func (t *Tx) Close() {
@@ -370,12 +362,7 @@ func (t *Tx) Close() {
 	}
 	t.ended = true
 	t.busy.Store(flagLeft << 32)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.bell >= 0 {
-		_ = unix.Close(t.bell)
-		t.bell = -1
-	}
+	_ = unix.Close(t.bell)
 	t.seg.Retire()
 }
 

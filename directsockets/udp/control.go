@@ -3,6 +3,7 @@ package udp
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,9 +12,8 @@ import (
 
 // Control is what the control messages of a send ask for.
 type Control struct {
-	source   [16]byte // mapped, if IPv4; zero: none is asked for
-	sourced  bool
-	tos, ttl int // -1: as the socket has it
+	source   netip.Addr // unmapped; the zero Addr: none is asked for
+	tos, ttl int        // -1: as the socket has it
 	// kernelOnly: the send has a control message that only the kernel can carry, such as
 	// UDP_SEGMENT.
 	kernelOnly bool
@@ -67,56 +67,54 @@ func (c *Control) parse(level, typ int, b []byte) {
 		c.kernelOnly = true
 		return 0
 	}
+	source := func(a netip.Addr, ifindex []byte) { // the interface is the loopback's
+		c.kernelOnly = c.kernelOnly || binary.NativeEndian.Uint32(ifindex) != 0
+		if !a.IsUnspecified() {
+			c.source = a.Unmap()
+		}
+	}
 	switch {
 	case level == unix.IPPROTO_IP && typ == unix.IP_TOS, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS:
 		c.tos = number() & 0xff
 	case level == unix.IPPROTO_IP && typ == unix.IP_TTL, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_HOPLIMIT:
 		c.ttl = number()
 		c.kernelOnly = c.kernelOnly || c.ttl < 1 || c.ttl > 255
-	case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(b) >= 12:
-		// ifindex, spec_dst, addr: the source is spec_dst.
-		c.kernelOnly = c.kernelOnly || binary.NativeEndian.Uint32(b) != 0
-		if [4]byte(b[4:]) != [4]byte{} {
-			c.sourced = true
-			c.source = [16]byte{10: 0xff, 11: 0xff, 12: b[4], 13: b[5], 14: b[6], 15: b[7]}
-		}
+	case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(b) >= 12: // ifindex, spec_dst, addr
+		source(netip.AddrFrom4([4]byte(b[4:])), b)
 	case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(b) >= 20:
-		c.kernelOnly = c.kernelOnly || binary.NativeEndian.Uint32(b[16:]) != 0
-		if [16]byte(b) != [16]byte{} {
-			c.sourced = true
-			c.source = [16]byte(b)
-		}
+		source(netip.AddrFrom16([16]byte(b)), b[16:])
 	default:
 		c.kernelOnly = true
 	}
 }
 
-// meta is what a datagram of a flow has. ok false: it has another source, and so is the kernel's.
-func (c *Control) meta(o *options, f *outflow) (m datagram.Meta, ok bool) {
-	m = datagram.Meta{TOS: o.tos, TTL: o.ttl}
-	if c == nil {
-		return m, true
-	}
-	if c.tos >= 0 {
+// meta is what a datagram of a flow has.
+func (c *Control) meta(o *options) datagram.Meta {
+	m := datagram.Meta{TOS: o.tos, TTL: o.ttl}
+	if c != nil && c.tos >= 0 {
 		m.TOS = uint8(c.tos)
 	}
-	if c.ttl >= 0 {
+	if c != nil && c.ttl >= 0 {
 		m.TTL = uint8(c.ttl)
 	}
-	return m, !c.elsewhere(f)
+	return m
 }
 
-// elsewhere reports whether a datagram comes from another address than those of a flow: its
-// receiver does not count it.
-func (c *Control) elsewhere(f *outflow) bool {
-	return c != nil && c.sourced && f.tx != nil && c.source != f.tx.Info().From.Addr().As16()
+// elsewhere reports whether a datagram comes from another address than from.
+func (c *Control) elsewhere(from netip.Addr) bool {
+	return c != nil && c.source.IsValid() && c.source != from
 }
 
-// AppendControl appends the control messages that the kernel's socket would give with a datagram.
-func (s *Socket) AppendControl(oob []byte, d Datagram) []byte {
+// appendControl appends the control messages that the kernel's socket would give with a datagram.
+func (s *Socket) appendControl(oob []byte, d Datagram) []byte {
+	if d.control != nil {
+		return append(oob, d.control...)
+	}
 	o := s.look()
-	four := d.To.Addr().Is4()
-	put := func(level, typ int, body []byte) {
+	put := func(wanted bool, level, typ int, body ...byte) {
+		if !wanted {
+			return
+		}
 		at := len(oob)
 		oob = append(oob, make([]byte, cmsgAlign(cmsgHead+len(body)))...)
 		binary.NativeEndian.PutUint64(oob[at:], uint64(cmsgHead+len(body)))
@@ -125,31 +123,16 @@ func (s *Socket) AppendControl(oob []byte, d Datagram) []byte {
 		copy(oob[at+cmsgHead:], body)
 	}
 	number := func(n uint8) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(n)) }
+	a, four := d.To.Addr().As16(), d.To.Addr().Is4()
 	if four {
-		if o.pktinfo && !s.six || o.pktinfo {
-			a := d.To.Addr().As4()
-			body := binary.NativeEndian.AppendUint32(nil, loopback)
-			put(unix.IPPROTO_IP, unix.IP_PKTINFO, append(append(body, a[:]...), a[:]...))
-		}
-		if o.recvTTL {
-			put(unix.IPPROTO_IP, unix.IP_TTL, number(d.TTL))
-		}
-		if o.recvTOS {
-			put(unix.IPPROTO_IP, unix.IP_TOS, []byte{d.TOS})
-		}
+		ip := a[12:]
+		put(o.pktinfo, unix.IPPROTO_IP, unix.IP_PKTINFO, slices.Concat(number(loopback), ip, ip)...)
+		put(o.recvTTL, unix.IPPROTO_IP, unix.IP_TTL, number(d.TTL)...)
+		put(o.recvTOS, unix.IPPROTO_IP, unix.IP_TOS, d.TOS)
 	}
-	if s.six && o.pktinfo6 {
-		a := d.To.Addr().As16()
-		put(unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, binary.NativeEndian.AppendUint32(a[:], loopback))
-	}
-	if s.six && !four {
-		if o.recvHopLimit {
-			put(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(d.TTL))
-		}
-		if o.recvTClass {
-			put(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(d.TOS))
-		}
-	}
+	put(o.pktinfo6, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, append(a[:], number(loopback)...)...)
+	put(o.recvHopLimit && !four, unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(d.TTL)...)
+	put(o.recvTClass && !four, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(d.TOS)...)
 	return oob
 }
 
@@ -160,7 +143,7 @@ const loopback = 1
 // short.
 func (s *Socket) PutControl(oob []byte, d Datagram) (n, flags int) {
 	var buf [256]byte
-	all := s.AppendControl(buf[:0], d)
+	all := s.appendControl(buf[:0], d)
 	if n = copy(oob, all); n < len(all) {
 		flags = unix.MSG_CTRUNC
 	}

@@ -45,7 +45,7 @@ func TestParseControl(t *testing.T) {
 			with(func(c *Control) { c.tos, c.ttl = 1, 9 })},
 		{"a train", message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0xb0, 4), kernelOnly},
 		{"a source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, info...),
-			with(func(c *Control) { c.sourced, c.source = true, netip.MustParseAddr("::ffff:127.0.0.2").As16() })},
+			with(func(c *Control) { c.source = netip.MustParseAddr("127.0.0.2") })},
 		{"no source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, make([]byte, 12)...), plain},
 		{"an interface", message(unix.IPPROTO_IP, unix.IP_PKTINFO, append(number(1), make([]byte, 8)...)...), kernelOnly},
 		{"TTL 0", message(unix.IPPROTO_IP, unix.IP_TTL, number(0)...), with(func(c *Control) { c.ttl, c.kernelOnly = 0, true })},
@@ -112,7 +112,7 @@ func TestAppendControlIsTheKernels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := s.AppendControl(nil, Datagram{From: plainAddr(from), To: plainAddr(local), Meta: datagram.Meta{TOS: tos, TTL: 64}})
+			got := s.appendControl(nil, Datagram{From: plainAddr(from), To: plainAddr(local), Meta: datagram.Meta{TOS: tos, TTL: 64}})
 			if !slices.Equal(got, oob[:n]) {
 				t.Errorf("%x, the kernel says %x", got, oob[:n])
 			}

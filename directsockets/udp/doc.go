@@ -17,8 +17,8 @@
 //
 // # Concurrency
 //
-// All methods of Socket may be called from many goroutines. Locks: Socket.rx, or that of an
-// outflow; below them Socket.mu; below it those of package client.
+// All methods of Socket may be called from many goroutines. Locks: that of Socket.in, or that of an
+// outflow; below them those of package client.
 //
 // # Limits
 //

@@ -24,7 +24,6 @@ type inflow struct {
 	count  *segment.Counters
 	cookie uint64 // of the sender's socket, as the broker knows it or, if it does not say, the kernel when the flow began
 	phase  inPhase
-	dirty  bool  // it is in inbound.dirty: a place in a list, and no state
 	used   bool  // since its sender was last checked: says whether a check is due, and changes nothing else
 	early  int64 // since when its first record waits for the kernel's datagrams; 0: it does not. A time limit
 
@@ -33,50 +32,66 @@ type inflow struct {
 	late    int    // how often its sender has published for longer than busyTime
 }
 
-func (f *inflow) counted(n int) {
-	f.count.Add(segment.ReceivedDirect, uint64(n))
-	if n <= 112 {
-		f.count.Add(segment.ReceivedVELOLast, 1)
-	} else {
-		f.count.Add(segment.ReceivedRMAInfo, 1)
+// announce has the broker know that the socket takes flows.
+func (in *inbound) announce() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	s := in.s
+	// Of no sender would it know whether it is still there, if it may not ask.
+	_, err := peerOf(s.cfg.Local, s.cfg.Local)
+	if s.look().plain || !s.cfg.Receive(s.cfg.Local) || whyNot(err) == connstats.WhyNoDiag {
+		in.on(setupExclude)
+		return
+	}
+	if in.on(setupListen) {
+		in.announced = s.cfg.Broker.Listen(s.socketOf(), func(wire.Reason) {})
 	}
 }
 
-// claim asks the broker for a flow, if it shows one.
-func (in *inbound) claim() {
+// offered reports whether the broker shows a flow for the socket, and the word of its page that
+// does.
+func (in *inbound) offered() (word uint32, may bool) {
 	c := in.s.cfg.Broker
 	if !c.FlowsOpen() {
+		return 0, false
+	}
+	return c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
+}
+
+// claim asks the broker for it. The caller has mu.
+func (in *inbound) claim() {
+	word, may := in.offered()
+	if !may || !in.on(setupClaim) {
 		return
 	}
-	word, may := c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
-	if !may || !in.setup.on(setupClaim) {
-		return
-	}
-	err := c.Claim(in.s.socketOf(), func(g client.Granted, err error) {
-		switch {
-		case err == nil && in.setup.grant(g):
-			in.some.Store(true)
-			return
-		case err == nil: // its sender is told by the end of its doorbell
-			_ = unix.Close(g.Segment)
-			_ = unix.Close(g.Bell)
-		case errors.Is(err, client.ErrNone): // else the next broker's page counts from 0
-			in.none.Store(word)
-		}
-		in.setup.on(setupNone)
+	err := in.s.cfg.Broker.Claim(in.s.socketOf(), func(g client.Granted, err error) {
+		go in.answered(word, g, err) // the client's goroutine does not wait
 	})
 	if err != nil {
-		in.setup.on(setupNone)
+		in.on(setupNone)
 	}
 }
 
-// install begins the flow that was granted.
-func (in *inbound) install() {
-	if g := in.setup.begin(); g != nil {
-		in.begin(*g)
+// answered takes the answer to a claim.
+func (in *inbound) answered(word uint32, g client.Granted, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if errors.Is(err, client.ErrNone) { // else the next broker's page counts from 0
+		in.none.Store(word)
+	}
+	switch {
+	case err != nil:
+		in.on(setupNone)
+	case in.on(setupGrant):
+		in.begin(g)
+	default: // its sender is told by the end of its doorbell
+		_ = unix.Close(g.Segment)
+		_ = unix.Close(g.Bell)
 	}
 }
 
+// begin begins the flow that was granted, or gives it back. The caller has mu, as for all that
+// follows.
 func (in *inbound) begin(g client.Granted) {
 	seg, err := datagram.Map(g.Segment)
 	_ = unix.Close(g.Segment)
@@ -85,19 +100,18 @@ func (in *inbound) begin(g client.Granted) {
 		return
 	}
 	info := seg.Info()
-	if info.Nonce != g.Nonce || info.From != g.Key.Client || info.To != g.Key.Server || info.To.Port() != in.port || in.ended {
+	if info.Nonce != g.Nonce || info.From != g.Key.Client || info.To != g.Key.Server || info.To.Port() != in.port {
 		_ = unix.Close(g.Bell)
 		seg.Retire()
 		return
 	}
-	o := in.s.look()
 	if before := in.bySrc[info.From]; before != nil {
-		in.keepOf(before)
-		in.drop(before, connstats.WhyNothing)
+		in.finish(before, connstats.WhyNothing)
 	}
 	if len(in.flows) >= maxFlows {
 		in.sweep()
 	}
+	o := in.s.look()
 	cookie, err := peerOf(info.To, info.From)
 	elsewhere := g.Cookie != 0 && cookie != g.Cookie // another one has the address by now
 	if len(in.flows) >= maxFlows || o.plain || err != nil || elsewhere {
@@ -111,13 +125,11 @@ func (in *inbound) begin(g client.Granted) {
 	f.entry.SetPath(connstats.PathMemory)
 	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
 	if len(in.flows) == 0 { // what the socket has dropped before is no flow's
-		n, _ := in.drops()
-		in.gone += n
+		in.gone += in.drops()
 	}
 	in.flows = append(in.flows, f)
 	in.bySrc[info.From] = f
-	f.dirty = true
-	in.dirty = append(in.dirty, f)
+	in.dirty = true
 	switch {
 	case in.noBells:
 		f.rx.EndAfter()
@@ -128,94 +140,54 @@ func (in *inbound) begin(g client.Granted) {
 	in.s.tidyLater()
 }
 
-// tidy ends flows whose sender is gone and from which all was taken. It reports whether there are
-// others.
-func (in *inbound) tidy() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.sweep()
+// sweep forgets flows whose sender is gone and from which all was taken. It reports whether
+// there are others.
+func (in *inbound) sweep() bool {
+	for i := len(in.flows) - 1; i >= 0; i-- {
+		if f := in.flows[i]; f.rx.Over() {
+			in.drop(f, connstats.WhyNothing)
+		}
+	}
 	return len(in.flows) > 0
 }
 
-// sweep forgets flows that are over.
-func (in *inbound) sweep() {
-	for i := 0; i < len(in.flows); i++ {
-		if f := in.flows[i]; f.rx.Over() {
-			in.drop(f, connstats.WhyNothing)
-			i--
-		}
-	}
-}
-
-// check looks now and then, while datagrams come, whether the senders are still who they were: a
-// socket that is closed leaves its port to others, but not the segment. What was sent until now is
-// still taken. drains: there is some of that.
-func (in *inbound) check() (drains bool) {
+// check looks now and then, while datagrams come, whether flows are over, and whether the
+// senders are still who they were: a socket that is closed leaves its port to others, but not
+// the segment. What was sent until now is still taken.
+func (in *inbound) check() {
 	now := shm.Nanotime()
 	if time.Duration(now-in.checked) < checkTime {
-		return false
-	}
-	in.checked = now
-	for i := 0; i < len(in.flows); i++ {
-		f := in.flows[i]
-		if f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()) {
-			in.switchOff(f)
-		}
-		info := f.rx.Info()
-		if f.used && f.phase != inDraining && f.phase != inEnded {
-			f.used = false
-			if moved(info.To, info.From, f.cookie) {
-				f.rx.Stop()
-				f.on(in, inMoved)
-			}
-		}
-		switch {
-		case f.phase == inEnded:
-			i--
-		case f.rx.Over():
-			in.drop(f, connstats.WhyNothing)
-			i--
-		default:
-			drains = drains || f.phase == inDraining
-		}
-	}
-	return drains
-}
-
-// switchOff has an armed flow end once the socket has taken what is in the ring: its sender may
-// have written there after a bell. If that one is writing for too long, the flow ends now, or the
-// next check calls this again.
-func (in *inbound) switchOff(f *inflow) {
-	f.rx.Arm(true)
-	f.on(in, inRing)
-	in.await([]*inflow{f})
-	if f.phase != inRung || f.rx.Busy() {
 		return
 	}
-	f.rx.Stop()
-	f.on(in, inClose)
-	f.entry.Set(connstats.ModeDemoted, connstats.WhySwitchedOff)
+	in.checked = now
+	in.sweep()
+	for _, f := range slices.Clone(in.flows) {
+		info, used := f.rx.Info(), f.used
+		f.used = false
+		switch {
+		case f.phase == inEnded: // while another one was waited for
+		case f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()): // after a bell its ring may have records
+			f.rx.Arm(true)
+			f.on(in, inRing)
+			if in.await(); f.phase == inRung && !f.rx.Busy() { // else the next check does this again
+				in.finish(f, connstats.WhySwitchedOff)
+			}
+		case used && moved(info.To, info.From, f.cookie):
+			in.finish(f, connstats.WhyNothing)
+		}
+	}
 }
 
-// drop ends a flow. why: WhyNothing if one of its sockets has ended.
+// drop closes a flow. why: WhyNothing if one of its sockets has ended.
 func (in *inbound) drop(f *inflow, why connstats.Why) {
 	f.on(in, inDrop)
-	in.forget(f, why)
-}
-
-// forget closes a flow that has ended.
-func (in *inbound) forget(f *inflow, why connstats.Why) {
 	f.rx.Close()
 	if why != connstats.WhyNothing {
 		f.entry.Set(connstats.ModeDemoted, why)
 	}
 	f.entry.Free()
 	remove(&in.flows, f)
-	remove(&in.dirty, f)
-	remove(&in.parked, f)
-	if from := f.rx.Info().From; in.bySrc[from] == f {
-		delete(in.bySrc, from)
-	}
+	delete(in.bySrc, f.rx.Info().From)
 }
 
 func remove(all *[]*inflow, f *inflow) {
@@ -233,69 +205,64 @@ type kept struct {
 	stamp uint64
 }
 
-// mostKept is how many bytes of datagrams are kept, each with keptCost. What is more is lost, as it
-// is when the kernel's queue is full.
+// mostKept is how many bytes of datagrams are kept, each with keptCost. What is more is lost, as
+// it is when the kernel's queue is full.
 const (
 	mostKept = 4 << 20
 	keptCost = 256
 )
 
-// fromKept returns a datagram that was kept. While the kernel's queue has something, one that waits
-// for earlier datagrams of its sender is not returned: those are there.
+// finish closes a flow, and keeps what is in its ring, though its sender may go on.
+func (in *inbound) finish(f *inflow, why connstats.Why) {
+	left := mostKept
+	for _, k := range in.kept {
+		left -= len(k.b) + keptCost
+	}
+	for left > 0 {
+		rec, there, err := f.rx.Next()
+		if err != nil || !there {
+			break
+		}
+		k := kept{b: make([]byte, rec.Len), stamp: rec.Stamp}
+		k.after = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
+		k.Datagram = in.pull(f, rec, k.b)
+		in.kept = append(in.kept, k)
+		left -= k.N + keptCost
+	}
+	in.drop(f, why)
+}
+
+// fromKept returns a datagram that was kept. While the kernel's queue has something, one that
+// waits for earlier datagrams of its sender is not returned: those are there.
 func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
-	if len(in.kept) == 0 || over(&in.s.readUntil) {
+	if len(in.kept) == 0 {
 		return d, false
 	}
-	i := in.firstKept()
-	if i < 0 {
-		if in.readable() {
-			return d, false
+	var waiting []netip.AddrPort
+	i := slices.IndexFunc(in.kept, func(k kept) bool {
+		if k.after > 0 {
+			waiting = append(waiting, k.From)
 		}
-		i = 0 // the kernel has lost them
+		return !slices.Contains(waiting, k.From)
+	})
+	if i < 0 && in.readable() {
+		return d, false
 	}
+	i = max(i, 0) // the kernel has lost what it waits for
 	k := in.kept[i]
-	if i == 0 {
-		in.kept[0] = kept{}
-		in.kept = in.kept[1:]
-	} else {
-		in.kept = slices.Delete(in.kept, i, i+1)
-	}
+	copy(in.kept[1:i+1], in.kept[:i])
+	in.kept[0] = kept{}
+	in.kept = in.kept[1:]
 	k.N = copy(b, k.b)
 	in.settle()
 	return k.Datagram, true
 }
 
-// firstKept is the first kept datagram of a sender that does not wait for the kernel; -1: all wait.
-func (in *inbound) firstKept() int {
-	var waiting []netip.AddrPort
-	for i, k := range in.kept {
-		switch {
-		case slices.Contains(waiting, k.From):
-		case k.after > 0:
-			waiting = append(waiting, k.From)
-		default:
-			return i
-		}
-	}
-	return -1
-}
-
 // keptAfter has what is kept of a sender know that one more of its has come by the kernel.
 func (in *inbound) keptAfter(from netip.AddrPort) {
-	for i := range in.kept {
-		if k := &in.kept[i]; k.From == from && k.after > 0 {
-			k.after--
-			return
-		}
-	}
-}
-
-// settle has the kernel's socket be all that there is, if the socket has left, nothing is kept, and
-// that has the program's deadline.
-func (in *inbound) settle() {
-	if in.ended && len(in.kept) == 0 && !in.waking {
-		in.s.plain.Store(true)
-		in.tellLooked()
+	i := slices.IndexFunc(in.kept, func(k kept) bool { return k.From == from && k.after > 0 })
+	if i >= 0 {
+		in.kept[i].after--
 	}
 }
 
@@ -306,81 +273,35 @@ func (in *inbound) asleep() bool {
 	return len(in.kept) > 0 && in.waiting.Load() > 0
 }
 
-// beginWake begins to wake them. False: there are none.
-func (in *inbound) beginWake() bool {
+// settle has the kernel's socket be all that there is, if the socket has left and nothing is
+// kept.
+func (in *inbound) settle() {
+	if in.phase == setupEnded && len(in.kept) == 0 {
+		in.s.plain.Store(true)
+	}
+}
+
+// end ends all flows, for good. keeps: the program still gets what is in the rings, in the order
+// in which it was sent.
+func (in *inbound) end(keeps bool, why connstats.Why) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.waking = len(in.kept) > 0 && in.waiting.Load() > 0
-	return in.waking
-}
-
-func (in *inbound) endWake() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.waking = false
-	in.settle()
-}
-
-// tellLooked has wake look again.
-func (in *inbound) tellLooked() {
-	select {
-	case in.looked <- struct{}{}:
-	default:
+	if in.announced != nil {
+		in.announced.Close()
 	}
-}
-
-// mayKeep is how many bytes more may be kept, each datagram with keptCost.
-func (in *inbound) mayKeep() int {
-	left := mostKept
-	for _, k := range in.kept {
-		left -= len(k.b) + keptCost
+	in.on(setupEnd)
+	if keeps {
+		in.noBells = false
+		in.endBells()
 	}
-	return left
-}
-
-// keepOf keeps what is in the ring of a flow that is about to end, though its sender goes on.
-func (in *inbound) keepOf(f *inflow) {
-	f.rx.Stop()
-	for left := in.mayKeep(); left > 0; {
-		rec, there, err := f.rx.Next()
-		if err != nil || !there {
-			return
-		}
-		k := kept{b: make([]byte, rec.Len), stamp: rec.Stamp}
-		k.after = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
-		k.Datagram = in.pull(f, rec, k.b)
-		in.kept = append(in.kept, k)
-		left -= k.N + keptCost
-	}
-}
-
-// keep has all senders use the kernel, and keeps what they have published, in its order. The
-// program gets that first; where the sender had sent some by the kernel before, it gets those
-// before it.
-func (in *inbound) keep() {
-	in.noBells = false
-	in.endBells()
 	before := len(in.kept)
-	for _, f := range in.flows {
-		in.keepOf(f)
+	for len(in.flows) > 0 {
+		if f := in.flows[0]; keeps {
+			in.finish(f, why)
+		} else {
+			in.drop(f, why)
+		}
 	}
 	slices.SortStableFunc(in.kept[before:], func(a, b kept) int { return cmp.Compare(int64(a.stamp-b.stamp), 0) })
-}
-
-// end ends all flows; why: see drop.
-func (in *inbound) end(why connstats.Why) {
-	if g := in.setup.end(); g != nil {
-		_ = unix.Close(g.Segment)
-		_ = unix.Close(g.Bell)
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if why == connstats.WhyProgram && !in.ended {
-		in.keep()
-	}
-	in.ended = true
-	for len(in.flows) > 0 {
-		in.drop(in.flows[0], why)
-	}
 	in.settle()
 }

@@ -177,7 +177,7 @@ type mWorld struct {
 	transit, queue   [mMost]int8
 	nTransit, nQueue int8
 	// The receiver.
-	phase               inPhase
+	phase               cPhase
 	place, stop         int8 // in the ring
 	gaveUp, dLost, dLot int8
 	read                int8
@@ -217,8 +217,8 @@ func (m *inModel) bad(format string, a ...any) {
 	}
 }
 
-func (m *inModel) on(w *mWorld, what inEvent) {
-	next, ok := inSteps.Next(w.phase, what)
+func (m *inModel) on(w *mWorld, what cEvent) {
+	next, ok := cSteps.Next(w.phase, what)
 	if !ok {
 		m.bad("no step %v in %v", what, w.phase)
 		return
@@ -228,7 +228,7 @@ func (m *inModel) on(w *mWorld, what inEvent) {
 }
 
 // listed reports whether the receiver looks at the ring.
-func (w *mWorld) listed() bool { return w.phase >= inRung && w.phase <= inDraining }
+func (w *mWorld) listed() bool { return w.phase >= cRung && w.phase <= cDraining }
 
 // missing is how many datagrams by the kernel the next record waits for.
 func (w *mWorld) missing() int8 {
@@ -238,7 +238,7 @@ func (w *mWorld) missing() int8 {
 	return 0
 }
 
-func (w *mWorld) holds() bool { return w.phase != inEnded && w.place < w.put && w.place < w.stop }
+func (w *mWorld) holds() bool { return w.phase != cEnded && w.place < w.put && w.place < w.stop }
 func (w *mWorld) early() bool { return w.listed() && w.holds() && w.missing() > 0 }
 func (w *mWorld) due() bool   { return w.listed() && w.holds() && w.missing() <= 0 }
 

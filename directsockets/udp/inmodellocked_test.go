@@ -5,10 +5,10 @@ func (m *inModel) locked(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 	switch t.pc {
 	case mPick:
 		step(func(v *mWorld, t *mThread) bool { m.pick(v, t); return true })
-		if (w.moved || w.dead) && w.phase < inDraining { // it is time to ask who the sender is
+		if (w.moved || w.dead) && w.phase < cDraining { // it is time to ask who the sender is
 			step(func(v *mWorld, t *mThread) bool {
-				if t.how = int8(inClose); v.moved {
-					t.how = int8(inMoved)
+				if t.how = int8(cClose); v.moved {
+					t.how = int8(cMoved)
 				}
 				t.call(mShut, mPick)
 				return true
@@ -39,7 +39,7 @@ func (m *inModel) locked(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 	case mSleeps:
 		step(func(v *mWorld, t *mThread) bool {
 			v.sleepers++
-			if t.pc = mArmed; !v.noBells && v.phase != inEnded && v.waiting() > 1 {
+			if t.pc = mArmed; !v.noBells && v.phase != cEnded && v.waiting() > 1 {
 				t.call(mEndBells, mArmed)
 			}
 			return true
@@ -117,9 +117,9 @@ func (m *inModel) pick(w *mWorld, t *mThread) {
 	default:
 		m.empty(w)
 		switch {
-		case w.phase == inMemory && t.nowait:
+		case w.phase == cMemory && t.nowait:
 			t.pc, t.mode = mBefore, mNow
-		case w.phase == inMemory && !t.spun:
+		case w.phase == cMemory && !t.spun:
 			w.lock, t.pc = 0, mSpins
 		default:
 			t.pc = mSleeps
@@ -156,10 +156,10 @@ func (m *inModel) within(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 	switch t.pc {
 	case mArm:
 		step(func(v *mWorld, t *mThread) bool {
-			if t.bells && v.phase == inArmed && v.armed == mBell {
-				m.on(v, inRing)
+			if t.bells && v.phase == cArmed && v.armed == mBell {
+				m.on(v, cRing)
 			}
-			if v.phase != inMemory && !(t.bells && v.phase == inRung && v.armed == mBell) {
+			if v.phase != cMemory && !(t.bells && v.phase == cRung && v.armed == mBell) {
 				t.back()
 				return true
 			}
@@ -175,15 +175,15 @@ func (m *inModel) within(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 				if !v.dead {
 					v.slow--
 				}
-				t.how = int8(inClose)
+				t.how = int8(cClose)
 				t.call(mShut, mLook)
 				return true
 			})
 		}
 	case mLook:
 		step(func(v *mWorld, t *mThread) bool {
-			if v.phase == inMemory {
-				m.on(v, inArm)
+			if v.phase == cMemory {
+				m.on(v, cArm)
 			}
 			m.empty(v)
 			t.back()
@@ -200,11 +200,11 @@ func (m *inModel) within(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 		step(func(v *mWorld, t *mThread) bool { v.noBells = true; t.back(); return true })
 	case mShut:
 		step(func(v *mWorld, t *mThread) bool {
-			if v.phase >= inDraining {
+			if v.phase >= cDraining {
 				t.back()
 				return true
 			}
-			m.on(v, inEvent(t.how))
+			m.on(v, cEvent(t.how))
 			v.armed, v.consumed, t.pc = mAll, max(v.consumed, v.place), mShutLook
 			return true
 		})
@@ -212,7 +212,7 @@ func (m *inModel) within(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 		step(func(v *mWorld, t *mThread) bool { v.closed, t.pc = true, mShutFinal; return true })
 	case mShutFinal:
 		step(func(v *mWorld, t *mThread) bool {
-			if t.how == int8(inMoved) {
+			if t.how == int8(cMoved) {
 				v.late = v.put
 			}
 			v.consumed, v.final = v.put, true
@@ -225,13 +225,13 @@ func (m *inModel) within(step func(func(*mWorld, *mThread) bool), w *mWorld, t *
 		})
 	case mHand:
 		step(func(v *mWorld, t *mThread) bool {
-			if m.fault == mDropsRing && v.phase != inEnded {
-				m.on(v, inDrop)
+			if m.fault == mDropsRing && v.phase != cEnded {
+				m.on(v, cDrop)
 				v.closed, v.final, v.consumed = true, true, v.put
 				t.pc = mHanded
 				return true
 			}
-			t.how = int8(inClose)
+			t.how = int8(cClose)
 			t.call(mShut, mHanded)
 			return true
 		})

@@ -119,14 +119,14 @@ func (m *inModel) sender(try func(func(*mWorld) bool), w *mWorld) {
 // took is ds_dg_took.
 func (m *inModel) took(w *mWorld, t *mThread) {
 	t.pc = mTook
-	if w.phase == inEnded {
+	if w.phase == cEnded {
 		return
 	}
 	w.taken++
-	if w.phase == inArmed && w.holds() {
-		m.on(w, inRing)
+	if w.phase == cArmed && w.holds() {
+		m.on(w, cRing)
 	}
-	if w.phase > inRung || w.hard {
+	if w.phase > cRung || w.hard {
 		return
 	}
 	w.queued = true
@@ -134,13 +134,13 @@ func (m *inModel) took(w *mWorld, t *mThread) {
 		t.call(mEndBells, mTook)
 		return
 	}
-	m.on(w, inWake)
+	m.on(w, cWake)
 	w.armed = 0
 }
 
 // wasDry is ds_dg_found_nothing, after by_kernel was read.
 func (m *inModel) wasDry(w *mWorld, read int8) {
-	if w.uncounted > 0 || w.phase != inMemory {
+	if w.uncounted > 0 || w.phase != cMemory {
 		return
 	}
 	if most := read - w.dLot - w.taken; w.dLost > 0 && w.dLost > most {
@@ -151,8 +151,8 @@ func (m *inModel) wasDry(w *mWorld, read int8) {
 
 // empty takes a flow out of the list whose ring is empty.
 func (m *inModel) empty(w *mWorld) {
-	if (w.phase == inRung || w.phase == inDraining) && (!w.holds() || m.fault == mNoLook && w.phase == inRung) {
-		m.on(w, inEmpty)
+	if (w.phase == cRung || w.phase == cDraining) && (!w.holds() || m.fault == mNoLook && w.phase == cRung) {
+		m.on(w, cEmpty)
 	}
 }
 
@@ -195,7 +195,7 @@ func (m *inModel) thread(try func(func(*mWorld) bool), w *mWorld, i int) {
 			v.lock = int8(1 + i)
 			t.pc = mPick
 			if v.sleepers > 0 {
-				if t.pc = mYields; !v.noBells && v.phase != inEnded {
+				if t.pc = mYields; !v.noBells && v.phase != cEnded {
 					t.call(mEndBells, mYields)
 				}
 			}
@@ -216,7 +216,7 @@ func (m *inModel) thread(try func(func(*mWorld) bool), w *mWorld, i int) {
 	case mSpins:
 		if free {
 			step(func(v *mWorld, t *mThread) bool {
-				if t.pc, t.mode = mBefore, mSpin; v.phase == inMemory {
+				if t.pc, t.mode = mBefore, mSpin; v.phase == cMemory {
 					v.lock = int8(1 + i)
 				} else {
 					t.pc, t.spun = mLock, true
@@ -361,10 +361,10 @@ func (m *inModel) idle(step func(func(*mWorld, *mThread) bool), w *mWorld, free 
 			return true
 		})
 	}
-	if w.closes > 0 && free && w.phase != inEnded {
+	if w.closes > 0 && free && w.phase != cEnded {
 		step(func(v *mWorld, t *mThread) bool {
 			v.closes--
-			m.on(v, inDrop)
+			m.on(v, cDrop)
 			v.gone = true
 			return true
 		})
@@ -386,7 +386,7 @@ func (m *inModel) note(w *mWorld, t *mThread) {
 
 // rest is ds_dg_rest, for a thread that is counted.
 func (m *inModel) rest(step func(func(*mWorld, *mThread) bool), w *mWorld, i int, free bool) {
-	skips := !w.listed() && (w.noBells || w.phase == inEnded || w.waiting() <= 1)
+	skips := !w.listed() && (w.noBells || w.phase == cEnded || w.waiting() <= 1)
 	if !skips && !free {
 		return
 	}
@@ -399,10 +399,10 @@ func (m *inModel) rest(step func(func(*mWorld, *mThread) bool), w *mWorld, i int
 			return true
 		}
 		v.lock = int8(1 + i)
-		if v.phase == inMemory && (v.published != v.taken || v.place == 0) && v.published != v.dry && v.nQueue == 0 {
+		if v.phase == cMemory && (v.published != v.taken || v.place == 0) && v.published != v.dry && v.nQueue == 0 {
 			m.wasDry(v, v.published)
 		}
-		if t.pc = mRestArm; !v.noBells && v.phase != inEnded && v.waiting() > 1 {
+		if t.pc = mRestArm; !v.noBells && v.phase != cEnded && v.waiting() > 1 {
 			t.call(mEndBells, mRestArm)
 		}
 		return true

@@ -107,7 +107,7 @@ func TestReceiverModel(t *testing.T) {
 		all += r.States
 	}
 	t.Logf("%d states", all)
-	for _, row := range inSteps.Rows() {
+	for _, row := range cSteps.Rows() {
 		if !m.rows[row] {
 			t.Errorf("no walk takes the step %s", row)
 		}
@@ -159,5 +159,5 @@ func TestReceiverModelTable(t *testing.T) {
 		rows = append(rows, strings.ToLower(strings.Join(r[1:], " ")))
 	}
 	slices.Sort(rows)
-	stepstest.Compare(t, "dgstate.c", inSteps.Rows(), rows)
+	stepstest.Compare(t, "dgstate.c", cSteps.Rows(), rows)
 }

@@ -41,7 +41,7 @@ func (o *outbound) add(f *outflow) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.to[f.to] = f
-	o.flows++
+	o.flows.Add(1)
 	o.some.Store(true)
 }
 
@@ -100,7 +100,7 @@ func TestKeptMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s.in.keepOf(f)
+		s.in.finish(f, connstats.WhyNothing)
 		runtime.ReadMemStats(&after)
 		if n, all := len(s.in.kept), after.TotalAlloc-before.TotalAlloc; n == 0 || all > 4*mostKept {
 			t.Errorf("%d datagrams of %d bytes have taken %d, at most %d are accounted for", n, size, all, mostKept)

@@ -1,10 +1,8 @@
 package udp
 
 import (
-	"maps"
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +25,7 @@ type outflow struct {
 	tx        *datagram.Tx // nil if there is no segment (flowing)
 	reliable  bool         // by a rule its sender waits for room: said by the offer, and never changed
 	entry     connstats.Entry
-	count     *segment.Counters
+	count     *segment.Counters    // nil: there is no entry
 	sends     datagram.KernelSends // beside mu, as it says
 	clear     bool                 // no send of when there was no outflow is under way
 	sent      int                  // by the kernel, since since
@@ -35,262 +33,27 @@ type outflow struct {
 	pause     time.Duration
 	notBefore time.Time
 	unsettled int    // datagrams by the kernel since it was settled
-	rest      int    // how long it has not waited after a wait in vain, in times of that wait
+	backoff   int    // how long it does not wait after a wait in vain, in times of that wait
 	waitAfter int64  // when that is over; 0: at once
 	stalledAt uint64 // outStalled: what the receiver had taken
 	cookie    uint64 // of the receiver's socket, as the kernel said before the offer
 	looked    int64  // when it was last asked; 0: not since
 }
 
-// attach reports whether the receiver has the segment.
-//
-// +checklocks:f.mu
-func (f *outflow) attach(s *Socket) bool {
-	if f.phase != outOffered {
-		return f.flowing()
-	}
-	attached, refused := f.tx.Attached()
-	switch {
-	case refused:
-		f.end(s, outRefused, connstats.WhyRefused)
-	case !attached && f.tx.Probe(shm.Nanotime()): // nobody has the offer any more
-		f.end(s, outGone, connstats.WhyRefused)
-	case attached:
-		f.on(outAttached)
-		f.entry.SetPath(connstats.PathMemory)
-		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
-		s.cfg.Broker.Forget(f.tx.Info().Nonce)
-	}
-	return attached
-}
-
-// stands looks now and then whether the receiver still has its address, and ends the flow if not: a
-// socket that is closed leaves its port to others, but not the segment.
-//
-// +checklocks:f.mu
-func (f *outflow) stands(s *Socket) bool {
-	now := shm.Nanotime()
-	if f.looked != 0 && time.Duration(now-f.looked) < checkTime {
-		return true
-	}
-	f.looked = now
-	info := f.tx.Info()
-	if !moved(info.From, info.To, f.cookie) {
-		return true
-	}
-	f.end(s, outMoved, connstats.WhyNothing)
-	return false
-}
-
-// switchedOff has the flow end if the broker has switched it off, and the receiver has all: what
-// the kernel carries comes after.
-//
-// +checklocks:f.mu
-func (f *outflow) switchedOff(s *Socket) bool {
-	if !segment.SwitchedOff(f.entry.Switch()) {
-		return false
-	}
-	f.drain(specialTime)
-	if _, all := f.tx.Consumed(); !all {
-		return false
-	}
-	f.end(s, outLeave, connstats.WhySwitchedOff)
-	return true
-}
-
-// send sends one datagram. false: it is the kernel's.
-//
-// +checklocks:f.mu
-func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
-	var since int64 // when there was no room for it
-	for waited := false; ; {
-		switch f.tx.Send(b, m) {
-		case datagram.Published:
-			f.unsettled, f.waitAfter = 0, 0
-			if f.phase == outStalled {
-				f.on(outRoom)
-			}
-			f.counted(len(b))
-			s.tell(sentDirect)
-			return true
-		case datagram.Gone:
-			f.end(s, outGone, connstats.WhyNothing)
-			return false
-		case datagram.ByKernel:
-			// It sleeps, and nothing is on its way.
-			if f.tx.Bell() || f.tx.Armed() && f.tx.Settled(shm.Nanotime()) {
-				f.unsettled, f.waitAfter = 0, 0
-				return false
-			}
-			if waited || !f.settle() {
-				return false
-			}
-			waited = true
-		case datagram.NoRoom:
-			if since == 0 {
-				since = shm.Nanotime()
-			}
-			switch f.room(s, since) {
-			case roomNone:
-				f.drop(s)
-				return true
-			case roomOver:
-				return false
-			}
-		}
+// enter takes an entry for the flow in the broker's statistics, if it has none.
+func (f *outflow) enter(s *Socket, from netip.AddrPort) {
+	if f.count == nil {
+		f.entry = s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: from, Server: f.to}, FD: s.fd, Since: time.Now(), UDP: true})
+		f.count = (*segment.Counters)(f.entry.Counters())
 	}
 }
 
-// settle waits, if it is time for that, until the receiver is awake, and has what went by the
-// kernel.
-func (f *outflow) settle() bool {
-	known := f.tx.Known()
-	most, least := settleTime, leastWait
-	if !known {
-		most, least = firstTime, firstWait
-	}
-	start := shm.Nanotime()
-	if f.unsettled < least || start < f.waitAfter {
-		return false
-	}
-	for {
-		now := shm.Nanotime()
-		if f.tx.Settled(now) && (!f.tx.Armed() || !known) {
-			f.rest = 0
-			return true
-		}
-		if now-start > int64(most) {
-			f.rest = min(max(2*f.rest, leastRest), mostRest)
-			f.waitAfter = now + int64(f.rest)*int64(most)
-			return false
-		}
-		runtime.Gosched()
-		schedYield()
-	}
+func (f *outflow) leaveEntry() {
+	f.entry.Free()
+	f.count = nil
 }
 
-// schedYield lets another thread of this CPU run.
-func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
-// room is what a wait for room has come to.
-type room int
-
-const (
-	roomThere room = iota // there may be some: try again
-	roomNone              // drop the datagram
-	roomOver              // the flow has ended, or the call has: the kernel says so
-)
-
-// room waits until there is more room. A receiver that takes little each time has its sender wait
-// for no longer, all in all, than one that takes nothing. While a rule has the sender wait for long
-// the lock is free: another goroutine may close the socket, end the flow, and offer another one.
-//
-// +checklocks:f.mu
-func (f *outflow) room(s *Socket, since int64) room {
-	before, _ := f.tx.Consumed()
-	if f.phase == outStalled {
-		if before == f.stalledAt {
-			return roomNone
-		}
-		f.on(outRoom)
-	}
-	until := since + int64(roomTime)
-	again := shm.Nanotime() > until // it was tried since there was more room
-	for i := 0; f.reliable || shm.Nanotime() <= until; i++ {
-		n, _ := f.tx.Consumed()
-		if n != before || f.tx.Ended() {
-			return roomThere
-		}
-		if i > 64 {
-			runtime.Gosched()
-			schedYield()
-		}
-		shm.Pause(1)
-		if f.reliable && shm.Nanotime() > until {
-			if f.tx.HungUp() {
-				f.end(s, outGone, connstats.WhyNothing)
-			}
-			if f.tx == nil || over(&s.writeUntil) || s.left.Load() {
-				return roomOver
-			}
-			tx := f.tx
-			f.mu.Unlock()
-			time.Sleep(50 * time.Microsecond)
-			f.mu.Lock()
-			if f.tx != tx {
-				return roomOver
-			}
-		}
-	}
-	if n, _ := f.tx.Consumed(); n != before && !again { // while others had the processor
-		return roomThere
-	}
-	f.on(outFull)
-	f.stalledAt = before
-	return roomNone
-}
-
-func (f *outflow) drop(s *Socket) {
-	f.tx.Drop()
-	s.tell(dropped)
-	f.count.Add(segment.SentDemote, 1)
-}
-
-func (f *outflow) counted(n int) {
-	f.count.Add(segment.SentDirect, uint64(n))
-	if n <= 112 {
-		f.count.Add(segment.SentVELOLast, 1)
-	} else {
-		f.count.Add(segment.SentRMAInfo, 1)
-	}
-}
-
-// drain waits until the receiver has everything.
-func (f *outflow) drain(most time.Duration) {
-	start := shm.Nanotime()
-	for {
-		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) {
-			return
-		}
-		runtime.Gosched()
-		schedYield()
-	}
-}
-
-// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also
-// while it is in use.
-//
-// +checklocksignore: it does not know TryLock
-func (f *outflow) forget() bool {
-	if !f.mu.TryLock() {
-		return false
-	}
-	defer f.mu.Unlock()
-	if f.phase != outKernel || f.sends.UnderWay() > 0 || time.Since(f.since) <= time.Second {
-		return false
-	}
-	f.on(outClose)
-	return true
-}
-
-// kernel ends a send by the kernel, and offers a flow when that is worth it.
-func (f *outflow) kernel(s *Socket, kernelOnly bool, bytes int, err error) {
-	if err == nil {
-		f.sends.End() // before the lock: who has that may be waiting for this
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case err != nil && f.tx != nil:
-		f.tx.Failed()
-	case err != nil:
-		f.sends.Cancel()
-	case f.phase != outEnded && !kernelOnly:
-		f.sentByKernel(s, bytes)
-	}
-}
-
-// sentByKernel counts a datagram that was sent.
+// sentByKernel counts a datagram that was sent, and offers a flow when that is worth it.
 //
 // +checklocks:f.mu
 func (f *outflow) sentByKernel(s *Socket, bytes int) {
@@ -298,7 +61,7 @@ func (f *outflow) sentByKernel(s *Socket, bytes int) {
 		f.tx.Collect()
 		f.unsettled++
 		f.count.Add(segment.SentShadow, uint64(bytes))
-		s.tell(sentShadow)
+		s.stats.sentShadow.Add(1)
 		f.attach(s)
 		return
 	}
@@ -313,8 +76,14 @@ func (f *outflow) sentByKernel(s *Socket, bytes int) {
 	f.sent = 0
 	f.notBefore = now.Add(f.pause)
 	f.pause = min(2*f.pause, offerMost)
-	if why := f.offer(s); why != connstats.WhyNothing && s.cfg.Explain {
-		s.out.explain(s, f.to, why)
+	why := f.offer(s)
+	if why == connstats.WhyNothing || !s.cfg.Explain {
+		return
+	}
+	s.out.explains.CompareAndSwap(nil, f)
+	if from, ok := s.source(f.to); ok && s.out.explains.Load() == f {
+		f.enter(s, from)
+		f.entry.Set(connstats.ModeTCP, why)
 	}
 }
 
@@ -338,37 +107,34 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	// Before the broker looks: the one that is there then and later is the one that it knows.
 	cookie, err := peerOf(from, f.to)
 	if err != nil {
-		if why = mute(); why == connstats.WhyNothing {
-			why = connstats.WhyNoListener
-		}
-		return why
+		return whyNot(err)
 	}
-	if !s.out.room() {
+	if s.out.flows.Load() >= maxFlows {
 		return connstats.WhyNoMemory
 	}
 	info := datagram.Info{Nonce: datagram.NewNonce(), From: from, To: f.to}
 	seg, err := datagram.Create(info, s.cfg.Ring)
 	if err != nil {
-		s.out.gone()
 		return connstats.WhyNoMemory
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		seg.Retire()
-		s.out.gone()
 		return connstats.WhyNoMemory
 	}
 	f.on(outOffer)
+	s.out.flows.Add(1)
 	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime(), &f.sends), reliable
-	f.entry = s.out.entry(s, wire.Key{Client: from, Server: f.to})
+	f.enter(s, from)
 	f.entry.SetNonce(info.Nonce)
-	f.count = (*segment.Counters)(f.entry.Counters())
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
-	f.unsettled, f.rest, f.waitAfter = 0, 0, 0
+	f.unsettled, f.backoff, f.waitAfter = 0, 0, 0
 	f.cookie, f.looked = cookie, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
-	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(why wire.Reason) { f.refused(s, info.Nonce, why) })
+	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(why wire.Reason) {
+		go f.refused(s, info.Nonce, why) // the client's goroutine does not wait
+	})
 	_ = unix.Close(pair[1]) // whoever has the offer has it: its end ends with the offer
 	if err != nil {
 		f.end(s, outRefused, connstats.WhyNoBroker)
@@ -379,37 +145,229 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	return connstats.WhyNothing
 }
 
-// tidy ends flows whose receiver is gone. It reports whether there are others.
-func (o *outbound) tidy(s *Socket) bool {
-	o.mu.RLock()
-	all := slices.Collect(maps.Values(o.to))
-	o.mu.RUnlock()
-	for _, f := range all {
-		f.mu.Lock()
-		if f.tx != nil && f.attach(s) && f.tx.HungUp() {
-			f.end(s, outGone, connstats.WhyNothing)
-		}
-		f.mu.Unlock()
-	}
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.flows > 0
-}
-
 // refused is told by the broker.
 func (f *outflow) refused(s *Socket, nonce [16]byte, why wire.Reason) {
-	go func() { // the client's goroutine does not wait
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		switch {
-		case f.phase != outOffered || f.tx.Info().Nonce != nonce:
-		case why == wire.SwitchedOff: // which may end, and says nothing of this flow
-			f.pause = offerAgain
-			f.end(s, outRefused, connstats.WhySwitchedOff)
-		default:
-			f.end(s, outRefused, connstats.WhyRefused)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.phase != outOffered || f.tx.Info().Nonce != nonce:
+	case why == wire.SwitchedOff: // which may end, and says nothing of this flow
+		f.pause = offerAgain
+		f.end(s, outRefused, connstats.WhySwitchedOff)
+	default:
+		f.end(s, outRefused, connstats.WhyRefused)
+	}
+}
+
+// attach looks whether the receiver has the segment.
+//
+// +checklocks:f.mu
+func (f *outflow) attach(s *Socket) {
+	if f.phase != outOffered {
+		return
+	}
+	switch attached, refused := f.tx.Attached(); {
+	case refused:
+		f.end(s, outRefused, connstats.WhyRefused)
+	case attached:
+		f.on(outAttached)
+		f.unsettled = 0 // the receiver counts from now on
+		f.entry.SetPath(connstats.PathMemory)
+		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
+		s.cfg.Broker.Forget(f.tx.Info().Nonce)
+	case f.tx.Probe(shm.Nanotime()): // nobody has the offer any more
+		f.end(s, outGone, connstats.WhyRefused)
+	}
+}
+
+// up reports whether datagrams may go through the segment. Now and then it looks whether the
+// receiver still has its address: a socket that is closed leaves its port to others, but not the
+// segment. A flow that the broker has switched off ends once the receiver has all: what the kernel
+// carries comes after.
+//
+// +checklocks:f.mu
+func (f *outflow) up(s *Socket) bool {
+	f.attach(s)
+	if f.phase != outUp && f.phase != outStalled {
+		return false
+	}
+	now, info := shm.Nanotime(), f.tx.Info()
+	if f.looked == 0 || time.Duration(now-f.looked) >= checkTime {
+		f.looked = now
+		if moved(info.From, info.To, f.cookie) {
+			f.end(s, outMoved, connstats.WhyNothing)
+			return false
 		}
-	}()
+	}
+	if segment.SwitchedOff(f.entry.Switch()) && f.drain(specialTime) {
+		f.end(s, outLeave, connstats.WhySwitchedOff)
+		return false
+	}
+	return true
+}
+
+// send sends one datagram. false: it is the kernel's.
+//
+// +checklocks:f.mu
+func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
+	var since int64 // when there was no room for it
+	for waited := false; ; {
+		switch f.tx.Send(b, m) {
+		case datagram.Published:
+			f.unsettled, f.waitAfter = 0, 0
+			if f.phase == outStalled {
+				f.on(outRoom)
+			}
+			f.count.Add(segment.SentDirect, uint64(len(b)))
+			if len(b) <= 112 {
+				f.count.Add(segment.SentVELOLast, 1)
+			} else {
+				f.count.Add(segment.SentRMAInfo, 1)
+			}
+			s.stats.sentDirect.Add(1)
+			return true
+		case datagram.Gone:
+			f.end(s, outGone, connstats.WhyNothing)
+			return false
+		case datagram.ByKernel:
+			// It sleeps, and nothing is on its way.
+			if f.tx.Bell() || f.tx.Armed() && f.tx.Settled(shm.Nanotime()) {
+				f.unsettled, f.waitAfter = 0, 0
+				return false
+			}
+			if waited || !f.settle() {
+				return false
+			}
+			waited = true
+		case datagram.NoRoom:
+			if since == 0 {
+				since = shm.Nanotime()
+			}
+			switch f.room(s, since) {
+			case roomNone:
+				f.tx.Drop()
+				s.stats.dropped.Add(1)
+				f.count.Add(segment.SentDemote, 1)
+				return true
+			case roomOver:
+				return false
+			}
+		}
+	}
+}
+
+// settle waits, if it is time for that, until the receiver is awake, and has what went by the
+// kernel.
+//
+// +checklocks:f.mu
+func (f *outflow) settle() bool {
+	known := f.tx.Known()
+	most, least := settleTime, leastWait
+	if !known {
+		most, least = firstTime, firstWait
+	}
+	start := shm.Nanotime()
+	if f.unsettled < least || start < f.waitAfter {
+		return false
+	}
+	for ; ; yield() {
+		now := shm.Nanotime()
+		if f.tx.Settled(now) && (!f.tx.Armed() || !known) {
+			f.backoff = 0
+			return true
+		}
+		if now-start > int64(most) {
+			f.backoff = min(max(2*f.backoff, leastBackoff), mostBackoff)
+			f.waitAfter = now + int64(f.backoff)*int64(most)
+			return false
+		}
+	}
+}
+
+// yield lets another goroutine, and another thread of this CPU, run.
+func yield() {
+	runtime.Gosched()
+	unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+}
+
+// room is what a wait for room has come to.
+type room int
+
+const (
+	roomThere room = iota // there may be some: try again
+	roomNone              // drop the datagram
+	roomOver              // the flow has ended, or the call has: the kernel says so
+)
+
+// room waits until there is more room. A receiver that takes little each time has its sender wait
+// for no longer, all in all, than one that takes nothing. While a rule has the sender wait for long
+// the lock is free: another goroutine may close the socket, end the flow, and offer another one.
+//
+// +checklocks:f.mu
+func (f *outflow) room(s *Socket, since int64) room {
+	before, _ := f.tx.Consumed()
+	if f.phase == outStalled {
+		if before == f.stalledAt {
+			return roomNone
+		}
+		f.on(outRoom)
+	}
+	for i := 0; ; i++ {
+		if n, _ := f.tx.Consumed(); n != before || f.tx.Ended() {
+			return roomThere
+		}
+		switch late := shm.Nanotime()-since > int64(roomTime); {
+		case late && !f.reliable:
+			f.on(outFull)
+			f.stalledAt = before
+			return roomNone
+		case late:
+			if f.tx.HungUp() {
+				f.end(s, outGone, connstats.WhyNothing)
+			}
+			tx := f.tx
+			if tx == nil || over(&s.writeUntil) || s.left.Load() {
+				return roomOver
+			}
+			f.mu.Unlock()
+			time.Sleep(50 * time.Microsecond)
+			f.mu.Lock()
+			if f.tx != tx {
+				return roomOver
+			}
+		case i > 64:
+			yield()
+		}
+		shm.Pause(1)
+	}
+}
+
+// drain waits until the receiver has everything. False: it has not after some time.
+//
+// +checklocks:f.mu
+func (f *outflow) drain(most time.Duration) bool {
+	for start := shm.Nanotime(); ; yield() {
+		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) {
+			return all
+		}
+	}
+}
+
+// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also
+// while it is in use.
+//
+// +checklocksignore: it does not know TryLock
+func (f *outflow) forget() bool {
+	if !f.mu.TryLock() {
+		return false
+	}
+	defer f.mu.Unlock()
+	if f.phase != outKernel || f.sends.UnderWay() > 0 || time.Since(f.since) <= time.Second {
+		return false
+	}
+	f.on(outClose)
+	f.leaveEntry()
+	return true
 }
 
 // leave has datagrams go by the kernel, when the receiver has all, or after some time. why:
@@ -441,6 +399,6 @@ func (f *outflow) end(s *Socket, what outEvent, why connstats.Why) {
 	if why != connstats.WhyNothing {
 		f.entry.Set(connstats.ModeDemoted, why)
 	}
-	f.entry.Free()
-	s.out.gone()
+	f.leaveEntry()
+	s.out.flows.Add(-1)
 }

@@ -17,27 +17,21 @@ const (
 	cookieOff = unix.SizeofNlMsghdr + 4 + 40
 )
 
-// openDiag opens a socket to the kernel (sock_diag(7)). It serves one look: one that was kept would
-// save half of the 10 µs that this and a look take together, ten times a second for each flow, and
-// be in the way of a program that counts its descriptors, or closes all.
-func openDiag() (fd int, err error) {
-	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-}
-
-// mayPass reports whether an error of openDiag or peerOf is one that passes.
+// mayPass reports whether an error of peerOf is one that passes.
 func mayPass(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS)
 }
 
-// mute returns why this process may not ask the kernel; WhyNothing: it may.
-func mute() connstats.Why {
-	fd, err := openDiag()
+// whyNot is why there is no flow after an error of peerOf: WhyNoDiag, if this process may not ask
+// the kernel.
+func whyNot(err error) connstats.Why {
 	switch {
 	case err == nil:
-		_ = unix.Close(fd)
 		return connstats.WhyNothing
 	case mayPass(err):
 		return connstats.WhyNoMemory
+	case errors.Is(err, unix.ENOENT):
+		return connstats.WhyNoListener
 	}
 	return connstats.WhyNoDiag
 }
@@ -49,10 +43,12 @@ func moved(from, to netip.AddrPort, cookie uint64) bool {
 	return !mayPass(err) && (err != nil || now != cookie)
 }
 
-// peerOf asks the kernel for the number (SO_COOKIE) of the socket to which it would give a
-// datagram.
+// peerOf asks the kernel (sock_diag(7)) for the number (SO_COOKIE) of the socket to which it would
+// give a datagram; ENOENT: to none. A socket that was kept would save half of the 10 µs that this
+// takes, ten times a second for each flow, and be in the way of a program that counts its
+// descriptors, or closes all.
 func peerOf(from, to netip.AddrPort) (cookie uint64, err error) {
-	fd, err := openDiag()
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return 0, err
 	}
@@ -82,7 +78,7 @@ func peerOf(from, to netip.AddrPort) (cookie uint64, err error) {
 	case err != nil:
 		return 0, err
 	case n < cookieOff+8 || binary.NativeEndian.Uint16(buf[4:]) != unix.SOCK_DIAG_BY_FAMILY:
-		return 0, unix.ENOENT // nobody would get it
+		return 0, unix.ENOENT
 	}
 	return binary.NativeEndian.Uint64(buf[cookieOff:]), nil
 }

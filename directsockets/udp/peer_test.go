@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/broker/connstats"
 	"exnet/internal/shm"
 )
 
@@ -39,18 +40,18 @@ func TestNoDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &outflow{to: info.To, phase: outUp, tx: tx, cookie: cookie}
+	out := &outflow{to: info.To, phase: outUp, tx: tx, cookie: cookie, entry: (*connstats.Table)(nil).Alloc(connstats.EntryInfo{})}
 	without(t, func() {
 		if _, err := peerOf(info.From, info.To); !mayPass(err) {
 			t.Errorf("the kernel is asked all the same: %v", err)
 		}
 		s.in.checked = shm.Nanotime() - int64(2*checkTime)
-		if drains := s.in.check(); drains || f.phase != inMemory {
+		if s.in.check(); f.phase != inMemory {
 			t.Errorf("the receiver's end is %v", f.phase)
 		}
 		out.mu.Lock()
 		defer out.mu.Unlock()
-		if !out.stands(s) || out.phase != outUp {
+		if !out.up(s) || out.phase != outUp {
 			t.Errorf("the sender's end is %v", out.phase)
 		}
 	})
@@ -78,11 +79,13 @@ func TestIdleAgain(t *testing.T) {
 	}
 	// A flow that comes later is found.
 	_, g := ends(t, tx.Info().From, tx.Info().To)
-	if !s.in.setup.on(setupListen) || !s.in.setup.on(setupClaim) || !s.in.setup.grant(g) {
+	s.in.mu.Lock()
+	if !s.in.on(setupListen) || !s.in.on(setupClaim) {
 		t.Fatal("no step")
 	}
-	s.in.idle()
-	if !s.in.some.Load() {
-		t.Error("a grant is not looked for")
+	s.in.mu.Unlock()
+	s.in.answered(0, g, nil)
+	if !s.in.some.Load() || len(s.in.flows) != 1 {
+		t.Error("a flow is not looked for")
 	}
 }

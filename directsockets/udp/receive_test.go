@@ -1,24 +1,20 @@
 package udp
 
 import (
-	"fmt"
 	"runtime"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
 	"exnet/directsockets/datagram"
 	"exnet/internal/shm"
 )
 
-// TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its flow
-// is over before that costs much. A receiver that comes to look late does not wait so long: so the
-// time that it may wait is used up later on a busy machine.
+// TestBusySender has a sender publish for a while whenever a receiver is about to sleep: its
+// flow is over before that costs much. A receiver that comes to look late does not wait so long:
+// so the time that it may wait is used up later on a busy machine.
 func TestBusySender(t *testing.T) {
 	const arms = 1000
 	seg, tx, rx := flow(t)
@@ -41,9 +37,7 @@ func TestBusySender(t *testing.T) {
 			time.Sleep(busyTime / 5)
 			say(0)
 		}()
-		if _, ok, _ := in.arm(nil, false); ok {
-			t.Fatal("it has received something")
-		}
+		in.silence()
 		<-done
 	}
 	if !f.rx.Ended() {
@@ -110,134 +104,97 @@ func TestTwoReceivers(t *testing.T) {
 	if n, _, err := unix.Recvfrom(s.fd, make([]byte, 10), unix.MSG_DONTWAIT); n != len("bell") || err != nil {
 		t.Fatal(n, err)
 	}
-	s.Received(from, nil)
+	s.Received(from)
 	if n := <-second; n != len("after") {
 		t.Errorf("the second one returns %d", n)
 	}
 }
 
-// sleeper is what a socket has that wakes who sleeps in the kernel's call.
-type sleeper struct {
-	syscall.RawConn
-	Sleeper
-}
-
-// lateSleeper is a sleeper whose deadlines take their time: the goroutine that sets one has lost
-// its processor.
-type lateSleeper struct {
-	sleeper
-	resets chan struct{} // a deadline that is none waits for this
-}
-
-func (l lateSleeper) SetReadDeadline(t time.Time) error {
-	if t.IsZero() {
-		<-l.resets
-	}
-	return l.sleeper.SetReadDeadline(t)
-}
-
-// TestLeaveWakesLate has Leave wake a goroutine, which takes all that is kept, and receives again
-// before Leave has taken back the deadline by which it has woken it. That is no error of the
-// program's.
-func TestLeaveWakesLate(t *testing.T) {
-	c, at := listen(t)
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kernel := lateSleeper{sleeper{raw, c}, make(chan struct{})}
-	s := New(Config{Raw: kernel, Local: at, Broker: new(client.Client)})
-	t.Cleanup(s.Close)
-	s.in.mu.Lock()
-	s.in.kept = append(s.in.kept, kept{b: []byte("memory")})
-	s.in.mu.Unlock()
-	s.in.some.Store(true)
-	s.in.waiting.Add(1) // it sleeps
-	left := make(chan struct{})
-	go func() { defer close(left); s.Leave() }()
-	b := make([]byte, 10)
-	_, from, err := c.ReadFromUDPAddrPort(b)
-	if !s.Received(from, err) {
-		t.Fatal("it is not woken", err)
-	}
-	if d, ok := s.Receive(b); !ok || d.N != len("memory") {
-		t.Fatal("it does not receive what is kept")
-	}
-	if s.Plain() {
-		t.Error("the kernel's socket is all that there is, and has a deadline that the program has not set")
-	}
-	close(kernel.resets)
-	<-left
-	if !s.Plain() {
-		t.Error("the kernel's socket is not all that there is")
-	}
-}
-
-// TestLeaveWakes has a goroutine sleep in the kernel's call. A sender rings, and sends by memory;
-// another program, which has the descriptor by Leave, takes the bell. Deadlines stay the program's.
-func TestLeaveWakes(t *testing.T) {
-	c, at := listen(t)
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := New(Config{Raw: sleeper{raw, c}, Local: at, Broker: new(client.Client)})
-	t.Cleanup(s.Close)
+// TestLeaveAsleep has a goroutine sleep in the kernel's call. A sender rings, and sends by
+// memory, and another goroutine gives the descriptor away: Leave returns when the first one has
+// the bell, which another program would take, and it gets what is in memory after that.
+func TestLeaveAsleep(t *testing.T) {
+	s, at := receiver(t)
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
 	s.in.begin(g)
 	s.awake(s.in.flows[0])
+	b := make([]byte, 10)
 	if !tx.Settled(shm.Nanotime()) {
 		t.Fatal("it is not settled")
 	}
-	got := make(chan string, 1)
-	read := func() {
-		b := make([]byte, 10)
-		for {
-			if d, ok := s.Receive(b); ok {
-				got <- string(b[:d.N])
-				return
-			}
-			n, from, err := c.ReadFromUDPAddrPort(b)
-			if !s.Received(from, err) {
-				got <- fmt.Sprint(string(b[:n]), err)
-				return
-			}
-		}
+	if _, ok := s.Receive(b); ok {
+		t.Fatal("there is something")
 	}
-	go read()
-	for s.in.waiting.Load() == 0 {
-		runtime.Gosched()
+	if _, err := sender.WriteToUDPAddrPort([]byte("bell"), at); err != nil {
+		t.Fatal(err)
 	}
-	// The bell was read by another.
 	tx.Sent(1, shm.Nanotime())
-	if out := tx.Send([]byte("memory"), datagram.Meta{}); out != datagram.Published {
+	if out := tx.Send([]byte("after"), datagram.Meta{}); out != datagram.Published {
 		t.Fatal(out)
 	}
-	says := func(want string) {
-		t.Helper()
-		select {
-		case s := <-got:
-			if !strings.Contains(s, want) {
-				t.Errorf("the reader says %q, want %q", s, want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("the reader does not say %q", want)
+	done := make(chan struct{})
+	go func() { s.Leave(); close(done) }()
+	for !s.Left() || !s.in.asleep() {
+		runtime.Gosched()
+	}
+	n, _, err := unix.Recvfrom(s.fd, b, 0)
+	if s.Received(from); err != nil || string(b[:n]) != "bell" {
+		t.Fatalf("%q, %v", b[:max(n, 0)], err)
+	}
+	<-done
+	if d, ok := s.Receive(b); !ok || string(b[:d.N]) != "after" || !s.Plain() {
+		t.Errorf("%v, %q, plain %v", ok, b[:d.N], s.Plain())
+	}
+}
+
+// TestSleepers has goroutines sleep in the kernel's call, and their sender send: nothing is in
+// memory, where nobody would look, until the last one is awake.
+func TestSleepers(t *testing.T) {
+	s, tx := receiverOfOne(t)
+	f, b := s.in.flows[0], make([]byte, 10)
+	if d, ok := s.Receive(b); !ok || d.N != 1 {
+		t.Fatal("nothing is received")
+	}
+	for range 2 {
+		if _, ok := s.Receive(b); ok || f.phase != inArmed {
+			t.Fatalf("there is something: it is %v", f.phase)
 		}
 	}
-	if err := s.SetReadDeadline(time.Now().Add(time.Hour), c.SetReadDeadline); err != nil {
+	from := tx.Info().From
+	for i, want := range []datagram.Outcome{datagram.ByKernel, datagram.Published} {
+		s.Received(from) // one of them has it
+		f.rx.Dry(f.rx.Kernel())
+		tx.Settled(shm.Nanotime() + int64(time.Hour))
+		if out := tx.Send([]byte("x"), datagram.Meta{}); out != want {
+			t.Errorf("%v with %d asleep", out, 1-i)
+		}
+	}
+}
+
+// TestKernelBetween has a receiver that is never out of records: it gets the kernel's datagrams,
+// too.
+func TestKernelBetween(t *testing.T) {
+	s, tx := receiverOfOne(t)
+	other, from := listen(t)
+	if _, err := other.WriteToUDPAddrPort([]byte("kernel"), tx.Info().To); err != nil {
 		t.Fatal(err)
 	}
-	s.Leave()
-	says("memory")
-	if _, err := sender.WriteToUDPAddrPort([]byte("kernel"), at); err != nil {
-		t.Fatal(err)
+	b := make([]byte, 4)
+	for i := range 2 * shadowEvery {
+		if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
+			t.Fatal(i, out)
+		}
+		d, ok := s.Receive(b)
+		if !ok {
+			t.Fatal("nothing is received")
+		}
+		if d.From == from {
+			if d.N != len(b) || d.Len != len("kernel") || string(b) != "kern" {
+				t.Errorf("%+v, %q", d, b)
+			}
+			return
+		}
 	}
-	go read()
-	says("kernel<nil>")
-	go read()
-	if err := s.SetReadDeadline(time.Unix(1, 0), c.SetReadDeadline); err != nil {
-		t.Fatal(err)
-	}
-	says("i/o timeout")
+	t.Error("it gets none of the kernel's")
 }

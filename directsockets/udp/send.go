@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/wire"
 	"exnet/directsockets/datagram"
 )
 
@@ -22,15 +21,15 @@ const (
 	specialTime = time.Millisecond
 	// A sender waits for its receiver to have all that went by the kernel: for firstTime, after
 	// firstWait datagrams, while it does not know how many were lost, later for settleTime after
-	// leastWait. A wait in vain has the next one come after leastRest times as long, and each
-	// further one after twice that, up to mostRest: waits cost little, and a busy machine, where
+	// leastWait. A wait in vain has the next one come after leastBackoff times as long, and each
+	// further one after twice that, up to mostBackoff: waits cost little, and a busy machine, where
 	// the receiver takes long, has no sender give up.
-	firstTime  = 2 * time.Millisecond
-	firstWait  = 16
-	settleTime = 200 * time.Microsecond
-	leastWait  = 2
-	leastRest  = 16
-	mostRest   = 64
+	firstTime    = 2 * time.Millisecond
+	firstWait    = 16
+	settleTime   = 200 * time.Microsecond
+	leastWait    = 2
+	leastBackoff = 16
+	mostBackoff  = 64
 	// roomTime is how long a receiver may take nothing while there is no room. Then datagrams are
 	// dropped until it does.
 	roomTime = time.Millisecond
@@ -39,28 +38,25 @@ const (
 	offerMost  = 16 * time.Second
 	// maxRoutes is how many receivers without a flow are counted.
 	maxRoutes = 256
-	// otherSlots is how many counters there are for the sends to all others.
-	otherSlots = 16
 )
 
 // outbound is what a Socket has of the datagrams that leave.
 type outbound struct {
-	last atomic.Pointer[outflow]
-	some atomic.Bool // there are outflows
+	last  atomic.Pointer[outflow]
+	some  atomic.Bool  // there are outflows
+	flows atomic.Int32 // those with a segment
+	// explains is the one whose entry says why no flow is offered, the first such receiver; nil:
+	// there is none, or nobody wants to know.
+	explains atomic.Pointer[outflow]
+	// others counts, by its port, the sends by the kernel under way to a receiver that had no
+	// outflow when they began.
+	others [16]atomic.Int64
 
-	mu    sync.RWMutex
-	to    map[netip.AddrPort]*outflow // guarded by mu
-	flows int                         // guarded by mu; those with a segment
+	mu sync.RWMutex
+	to map[netip.AddrPort]*outflow // guarded by mu
 	// ended says that the socket has left, and gets no outflow any more: those that it had have
 	// ended, and their states with them. Guarded by mu.
 	ended bool
-	// line says why no flow is offered to lineTo, the first such receiver; nil: there is none, or
-	// nobody wants to know. Guarded by mu, both.
-	line   *connstats.Entry
-	lineTo netip.AddrPort
-	// others counts, by its port, the sends by the kernel under way to a receiver that had
-	// no outflow when they began.
-	others [otherSlots]atomic.Int64
 }
 
 func (o *outbound) init() { o.to = make(map[netip.AddrPort]*outflow) }
@@ -83,7 +79,9 @@ func (o *outbound) find(to netip.AddrPort) *outflow {
 }
 
 // other counts the sends under way to a receiver that has no outflow.
-func (o *outbound) other(to netip.AddrPort) *atomic.Int64 { return &o.others[to.Port()%otherSlots] }
+func (o *outbound) other(to netip.AddrPort) *atomic.Int64 {
+	return &o.others[int(to.Port())%len(o.others)]
+}
 
 // KernelSend is a send by the kernel that is under way: who has it calls Ended.
 type KernelSend struct {
@@ -102,24 +100,24 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, se
 		return k, false
 	}
 	to = plainAddr(to)
-	for other := false; ; {
-		switch f := s.out.find(to); {
-		case f != nil:
-			var ended bool
-			if k, sent, ended = f.begin(s, b, m); ended {
-				s.out.last.CompareAndSwap(f, nil) // it is no more in the table
-				continue
-			}
-			if other {
-				s.out.other(to).Add(-1)
-			}
-			return k, sent
-		case other:
+	for counted := false; ; {
+		f := s.out.find(to)
+		switch {
+		case f == nil && counted:
 			return KernelSend{s: s, to: to, kernelOnly: m.forKernel()}, false
+		case f == nil: // then look again: who makes an outflow looks at this afterwards
+			s.out.other(to).Add(1)
+			counted = true
+			continue
+		case counted:
+			s.out.other(to).Add(-1)
+			counted = false
 		}
-		// Then look again: who makes an outflow looks at this afterwards.
-		s.out.other(to).Add(1)
-		other = true
+		var ended bool
+		if k, sent, ended = f.begin(s, b, m); !ended {
+			return k, sent
+		}
+		s.out.last.CompareAndSwap(f, nil) // it is no more in the table
 	}
 }
 
@@ -134,10 +132,19 @@ func (f *outflow) begin(s *Socket, b []byte, m *Control) (k KernelSend, sent, en
 		return k, false, true
 	case kernelOnly:
 		f.leave(s, specialTime, connstats.WhyUnsupportedCall)
-	case s.send(b, f, m, o):
-		return k, true, false
-	case m.elsewhere(f):
+	case !f.up(s):
+	case m.elsewhere(f.tx.Info().From.Addr()): // its receiver does not count it
+		f.drain(specialTime)
 		return k, false, false
+	case len(b) > datagram.MaxLen || over(&s.writeUntil):
+		f.drain(specialTime)
+	default:
+		if o.shareable {
+			f.tx.Share()
+		}
+		if f.send(b, m.meta(o), s) {
+			return k, true, false
+		}
 	}
 	f.sends.Begin()
 	return KernelSend{s: s, f: f, kernelOnly: kernelOnly}, false, false
@@ -145,42 +152,31 @@ func (f *outflow) begin(s *Socket, b []byte, m *Control) (k KernelSend, sent, en
 
 // Ended says how the kernel's call has ended, which has sent all bytes or has failed.
 func (k KernelSend) Ended(bytes int, err error) {
+	s, f := k.s, k.f
 	switch {
-	case k.s == nil:
-	case k.f != nil:
-		k.f.kernel(k.s, k.kernelOnly, bytes, err)
-	default:
-		k.s.out.other(k.to).Add(-1)
-		if err == nil && !k.kernelOnly && !k.s.left.Load() {
-			k.s.sentOther(k.to)
+	case s == nil:
+		return
+	case f == nil:
+		s.out.other(k.to).Add(-1)
+		if a := k.to.Addr(); err == nil && !k.kernelOnly && s.cfg.Broker.Receiver(k.to.Port()) &&
+			a.Zone() == "" && !a.IsMulticast() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() {
+			s.out.count(k.to)
 		}
+		return
 	}
-}
-
-// sentOther counts a datagram that went to a receiver without an outflow, if flows can lead
-// there.
-func (s *Socket) sentOther(to netip.AddrPort) {
-	if c := s.cfg.Broker; to.Addr().Zone() == "" && c.Receiver(to.Port()) && !to.Addr().IsMulticast() && !to.Addr().IsUnspecified() && !to.Addr().IsLinkLocalUnicast() {
-		s.out.count(to)
+	if err == nil {
+		f.sends.End() // before the lock: who has that may be waiting for this
 	}
-}
-
-// send sends a datagram through memory. False: the kernel shall.
-//
-// +checklocks:f.mu
-func (s *Socket) send(b []byte, f *outflow, m *Control, o *options) bool {
-	if !f.flowing() || !f.attach(s) || !f.stands(s) || f.switchedOff(s) {
-		return false
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil && f.tx != nil:
+		f.tx.Failed()
+	case err != nil:
+		f.sends.Cancel()
+	case f.phase != outEnded && !k.kernelOnly:
+		f.sentByKernel(s, bytes)
 	}
-	if o.shareable {
-		f.tx.Share()
-	}
-	meta, ok := m.meta(o, f)
-	if !ok || len(b) > datagram.MaxLen || over(&s.writeUntil) {
-		f.drain(specialTime)
-		return false
-	}
-	return f.send(b, meta, s)
 }
 
 // count begins to count datagrams to a receiver.
@@ -205,65 +201,25 @@ func (o *outbound) count(to netip.AddrPort) {
 	o.some.Store(true)
 }
 
-// room reports whether one flow more may be, and counts it.
-func (o *outbound) room() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended || o.flows >= maxFlows {
-		return false
+// tidy ends flows whose receiver is gone. It reports whether there are others.
+func (o *outbound) tidy(s *Socket) bool {
+	o.mu.RLock()
+	all := slices.Collect(maps.Values(o.to))
+	o.mu.RUnlock()
+	for _, f := range all {
+		f.mu.Lock()
+		if f.attach(s); f.phase != outOffered && f.tx != nil && f.tx.HungUp() {
+			f.end(s, outGone, connstats.WhyNothing)
+		}
+		f.mu.Unlock()
 	}
-	o.flows++
-	return true
-}
-
-// explain notes why no flow is offered.
-func (o *outbound) explain(s *Socket, to netip.AddrPort, why connstats.Why) {
-	from, ok := s.source(to)
-	if !ok {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended || o.line != nil && o.lineTo != to {
-		return
-	}
-	if o.line == nil {
-		e := s.entry(wire.Key{Client: from, Server: to})
-		o.line, o.lineTo = &e, to
-	}
-	o.line.Set(connstats.ModeTCP, why)
-}
-
-// entry returns the entry of a flow: that which has said why there was none, or a new one.
-func (o *outbound) entry(s *Socket, key wire.Key) connstats.Entry {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if e := o.line; e != nil && o.lineTo == key.Server {
-		o.line = nil
-		return *e
-	}
-	return s.entry(key)
-}
-
-// entry takes an entry for what is sent from one address to another.
-func (s *Socket) entry(key wire.Key) connstats.Entry {
-	return s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: key, FD: s.fd, Since: time.Now(), UDP: true})
-}
-
-func (o *outbound) gone() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.flows--
+	return o.flows.Load() > 0
 }
 
 // end ends all flows.
 func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	o.mu.Lock()
 	o.ended = true
-	if o.line != nil {
-		o.line.Free()
-		o.line = nil
-	}
 	all := slices.Collect(maps.Values(o.to))
 	clear(o.to) // before they have ended: Send looks for another one in place of one that has
 	o.mu.Unlock()
@@ -275,6 +231,7 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 		f.mu.Lock()
 		f.leave(s, time.Until(until), why)
 		f.on(outClose)
+		f.leaveEntry()
 		f.mu.Unlock()
 	}
 }

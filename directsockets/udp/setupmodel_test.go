@@ -63,15 +63,15 @@ type setupState struct {
 	n         int8 // answers on their way to the receiver: 0 is NONE, else the offer
 	late      int8 // of those, how many are to a socket that is closed
 
-	in      setupPhase
-	granted int8 // the offer that it has, but has not begun
-	flow    int8 // the one that it has begun
-	kept    int8 // an offer whose end it has kept: a planted fault
-	none    int8 // the last offer when the broker had none
-	shared  bool
-	handed  bool // its socket was handed on: it is the kernel's for good
-	left    int8 // the sender's offers up to here have no sender's end any more
-	others  int8 // the last offer that was granted to a socket that is closed
+	in     setupPhase
+	flow   int8 // the one that it has begun
+	twice  bool // it has begun one that it had
+	kept   int8 // an offer whose end it has kept: a planted fault
+	none   int8 // the last offer when the broker had none
+	shared bool
+	handed bool // its socket was handed on: it is the kernel's for good
+	left   int8 // the sender's offers up to here have no sender's end any more
+	others int8 // the last offer that was granted to a socket that is closed
 }
 
 func (s *setupState) receive(what setupEvent) bool {
@@ -103,7 +103,7 @@ func (s *setupState) has(fault setupFault) bool {
 	if fault == faultUnsent && s.out == outOffered {
 		return true
 	}
-	return s.held == s.offer || s.granted == s.offer || s.flow == s.offer || s.kept == s.offer
+	return s.held == s.offer || s.flow == s.offer || s.kept == s.offer
 }
 
 func (s *setupState) giveBack(offer int8, fault setupFault) {
@@ -157,17 +157,6 @@ func (s setupState) steps(fault setupFault, last bool) (to []setupState) {
 		add(func(n *setupState) { n.receive(setupListen); n.knows = true })
 	case s.in == setupAnnounced && s.knows && s.held != 0 && s.none != s.offer && !s.shared:
 		add(func(n *setupState) { n.receive(setupClaim); n.asked = true })
-	case s.in == setupGranted:
-		add(func(n *setupState) {
-			n.receive(setupBegin)
-			switch {
-			case n.shared && fault != faultForked, fault == faultStale && n.flow != 0:
-				n.giveBack(n.granted, fault)
-			default:
-				n.flow = n.granted
-			}
-			n.granted = 0
-		})
 	}
 	if s.n > 0 {
 		add(func(n *setupState) {
@@ -186,9 +175,13 @@ func (s setupState) steps(fault setupFault, last bool) (to []setupState) {
 					n.none = n.offer
 				}
 			case n.receive(setupGrant):
-				n.granted = a
+				if n.shared && fault != faultForked || fault == faultStale && n.flow != 0 {
+					n.giveBack(a, fault)
+				} else {
+					n.begin(a)
+				}
 			case fault == faultDoubled:
-				n.flow = a
+				n.begin(a)
 			default:
 				n.giveBack(a, fault)
 			}
@@ -211,15 +204,18 @@ func (s *setupState) leave() {
 	s.left = s.offer
 }
 
-// forgets has the receiver's socket leave: what it was granted is given back.
+// begin begins a flow that was granted.
+func (s *setupState) begin(offer int8) {
+	s.twice = s.flow == offer && offer > s.left
+	s.flow = offer
+}
+
+// forgets has the receiver's socket leave.
 func (s *setupState) forgets(fault setupFault) {
 	if !s.receive(setupEnd) {
 		panic(fmt.Sprint("no end of ", s.in))
 	}
-	if s.granted != 0 {
-		s.giveBack(s.granted, fault)
-	}
-	s.granted, s.knows, s.asked = 0, false, false
+	s.knows, s.asked = false, false
 	s.late = s.n
 }
 
@@ -277,7 +273,7 @@ func (s setupState) accidents(fault setupFault) (to []setupState) {
 	}
 	add(func(n *setupState) { n.shared, n.flow = true, 0 })
 	add(func(n *setupState) { // killed, and started anew at its port
-		n.in, n.granted, n.flow, n.kept, n.none, n.shared = setupQuiet, 0, 0, 0, 0, false
+		n.in, n.flow, n.kept, n.none, n.shared = setupQuiet, 0, 0, 0, false
 		n.knows, n.asked, n.answers, n.n, n.late = false, false, answers{}, 0, 0
 	})
 	add(func(n *setupState) { // closed, and another socket binds the port
@@ -307,9 +303,7 @@ func (s setupState) wrong() string {
 		return "the sender sends by a flow that it has left"
 	case s.out == outUp && s.flow != s.offer && s.flow != 0:
 		return "the receiver has another flow than the sender"
-	case s.in == setupGranted && s.granted == 0:
-		return "what was granted is lost"
-	case s.flow > s.left && s.granted == s.flow:
+	case s.twice:
 		return "a flow begins twice"
 	}
 	return ""

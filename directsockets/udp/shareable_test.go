@@ -56,7 +56,7 @@ func TestTakenOver(t *testing.T) {
 			if out := tx.Send([]byte("y"), datagram.Meta{}); out != datagram.ByKernel {
 				t.Errorf("%v: a datagram is in memory, where nobody looks", out)
 			}
-			s.Received(netip.AddrPort{}, nil)
+			s.Received(netip.AddrPort{})
 		})
 	}
 }

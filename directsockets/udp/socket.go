@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,6 @@ import (
 
 	"exnet/directsockets/broker/client"
 	"exnet/directsockets/broker/connstats"
-	"exnet/directsockets/broker/wire"
 	_ "exnet/internal/linux"
 )
 
@@ -23,16 +23,14 @@ const maxFlows = 64
 
 // Config configures a Socket.
 type Config struct {
-	// Raw lends the descriptor. If it is a Sleeper, too, Leave wakes those who sleep in the
-	// kernel's call when there is something for them.
+	// Raw lends the descriptor.
 	Raw syscall.RawConn
 	// Local is where the socket is bound.
 	Local netip.AddrPort
 	// Broker is the client of the namespace's broker.
 	Broker *client.Client
 	// Send and Receive say whether datagrams to this address, or to the socket's own, may be
-	// direct, or why not, and whether their sender waits for room. Default: they may, and it does
-	// not.
+	// direct, or why not, and whether their sender waits for room.
 	Send    func(to netip.AddrPort) (why connstats.Why, reliable bool)
 	Receive func(at netip.AddrPort) (direct bool)
 	// Offers is after how many datagrams to a receiver within a second a flow is offered.
@@ -46,11 +44,6 @@ type Config struct {
 	Ring int
 }
 
-// Sleeper is a socket in whose reads goroutines sleep.
-type Sleeper interface {
-	SetReadDeadline(t time.Time) error
-}
-
 // Socket is the part of a UDP socket that is not the kernel's.
 type Socket struct {
 	cfg     Config
@@ -62,14 +55,10 @@ type Socket struct {
 	plain      atomic.Bool  // and nothing is kept
 	readUntil  atomic.Int64 // deadlines, Unix ns; 0: none
 	writeUntil atomic.Int64
-	deadline   sync.Mutex  // of the kernel's socket, for reads: the program's, or one that has passed
-	woken      atomic.Bool // wake has set one that has passed
-	stats      [5]atomic.Uint64
+	stats      struct{ sentDirect, receivedDirect, sentShadow, receivedShadow, dropped atomic.Uint64 }
 	in         inbound
 	out        outbound
-	mu         sync.Mutex
-	announced  *client.Announcement // guarded by mu
-	tidies     *time.Timer          // guarded by mu; nil: there were no flows
+	tidies     atomic.Bool // tidy is due
 }
 
 // tidyTime is how often a socket with flows looks for those whose other end is gone, even if
@@ -78,19 +67,17 @@ const tidyTime = 2 * time.Second
 
 // tidyLater has the socket look for such flows, as long as there are flows.
 func (s *Socket) tidyLater() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.left.Load():
-	case s.tidies == nil:
-		s.tidies = time.AfterFunc(tidyTime, s.tidy)
-	default:
-		s.tidies.Reset(tidyTime)
+	if !s.tidies.Swap(true) {
+		time.AfterFunc(tidyTime, s.tidy)
 	}
 }
 
 func (s *Socket) tidy() {
-	if out, in := s.out.tidy(s), s.in.tidy(); out || in {
+	s.tidies.Store(false)
+	s.in.mu.Lock()
+	some := s.in.sweep()
+	s.in.mu.Unlock()
+	if s.out.tidy(s) || some {
 		s.tidyLater()
 	}
 }
@@ -116,15 +103,7 @@ func New(cfg Config) *Socket {
 	if cfg.Broker == nil || cfg.Raw == nil || !cfg.Local.IsValid() {
 		return nil
 	}
-	if cfg.Offers == 0 {
-		cfg.Offers = 4
-	}
-	if cfg.Send == nil {
-		cfg.Send = func(netip.AddrPort) (connstats.Why, bool) { return connstats.WhyNothing, false }
-	}
-	if cfg.Receive == nil {
-		cfg.Receive = func(netip.AddrPort) bool { return true }
-	}
+	cfg.Offers = cmp.Or(cfg.Offers, 4)
 	s := &Socket{cfg: cfg, fd: -1}
 	_ = cfg.Raw.Control(func(fd uintptr) {
 		s.fd = int(fd)
@@ -142,8 +121,8 @@ func New(cfg Config) *Socket {
 	return s
 }
 
-// Changed says that the program may have changed options of the kernel's socket. With one that only
-// the kernel serves, a socket to which flows lead leaves.
+// Changed says that the program may have changed options of the kernel's socket. With one that
+// only the kernel serves, a socket to which flows lead leaves.
 func (s *Socket) Changed() {
 	s.options.Store(&options{unread: true})
 	if !s.in.some.Load() {
@@ -222,56 +201,11 @@ var defaultRcvbuf = sync.OnceValue(func() int {
 	return n
 })
 
-// SetReadDeadline sets that of the kernel's socket, by set, and Receive's. It returns the error of
-// set.
-func (s *Socket) SetReadDeadline(t time.Time, set func(time.Time) error) error {
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	err := set(t)
-	if err == nil {
-		s.readUntil.Store(nanos(t))
-	}
-	return err
-}
+// SetReadDeadline is told of that of the kernel's socket.
+func (s *Socket) SetReadDeadline(t time.Time) { s.readUntil.Store(nanos(t)) }
 
 // SetWriteDeadline is told of that of the kernel's socket.
 func (s *Socket) SetWriteDeadline(t time.Time) { s.writeUntil.Store(nanos(t)) }
-
-// wakeTime is longer than goroutines take to come back from the kernel's call, unless the program
-// keeps one there in a RawConn's function.
-const wakeTime = time.Second
-
-// wake wakes those who sleep in the kernel's call while datagrams are kept for them: no bell does,
-// as the kernel's datagrams are others' to read from now on. A deadline that has passed ends their
-// calls, and Received tells them to look again. It waits until they have, for wakeTime at most, and
-// sets the program's deadline again.
-func (s *Socket) wake() {
-	kernel, ok := s.cfg.Raw.(Sleeper)
-	if !ok || !s.in.beginWake() {
-		return
-	}
-	defer s.in.endWake() // when the deadline is the program's again
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	s.woken.Store(true)
-	if kernel.SetReadDeadline(time.Unix(0, 1)) != nil {
-		return // it is closed: nobody sleeps
-	}
-	late := time.NewTimer(wakeTime)
-	defer late.Stop()
-	for waits := true; waits && s.in.asleep(); {
-		select {
-		case <-s.in.looked:
-		case <-late.C:
-			waits = false
-		}
-	}
-	until := time.Time{}
-	if at := s.readUntil.Load(); at != 0 {
-		until = time.Unix(0, at)
-	}
-	_ = kernel.SetReadDeadline(until) // as above
-}
 
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
@@ -286,16 +220,16 @@ func over(until *atomic.Int64) bool {
 	return at != 0 && time.Now().UnixNano() >= at
 }
 
-// Leave has everything go by the kernel, for good: another part of the program, or another program,
-// uses the descriptor. Until the peers have taken what was sent to them it waits, for leaveTime at
-// most.
+// Leave has everything go by the kernel, for good: another part of the program, or another
+// program, uses the descriptor. Until the peers have taken what was sent to them it waits, for
+// leaveTime at most.
 func (s *Socket) Leave() { s.end(true) }
 
 // Close ends the flows. It comes before the kernel's socket is closed.
 func (s *Socket) Close() { s.end(false) }
 
-// Left reports whether one of the two was called: what is sent is the kernel's, with neither Send
-// nor Sent.
+// Left reports whether one of the two was called: what is sent is the kernel's, with neither
+// Send nor Sent.
 func (s *Socket) Left() bool { return s.left.Load() }
 
 // Plain reports whether what is received is, too: with neither Receive nor Received.
@@ -305,24 +239,16 @@ func (s *Socket) end(wait bool) {
 	if s.left.Load() || s.left.Swap(true) { // some ask for each datagram
 		return
 	}
-	s.mu.Lock()
-	a := s.announced
-	s.announced = nil
-	if s.tidies != nil {
-		s.tidies.Stop()
-	}
-	s.mu.Unlock()
-	if a != nil {
-		a.Close()
-	}
 	why := connstats.WhyNothing
 	if wait {
 		why = connstats.WhyProgram
 	}
 	s.out.end(s, wait, why)
-	s.in.end(why)
-	if wait {
-		s.wake()
+	s.in.end(wait, why)
+	// Who sleeps in the kernel's call has the bell of what is kept: nobody else has the
+	// descriptor yet.
+	for late := time.Now().Add(leaveTime); wait && s.in.asleep() && time.Now().Before(late); {
+		time.Sleep(earlyPause)
 	}
 }
 
@@ -334,24 +260,6 @@ func plainAddr(a netip.AddrPort) netip.AddrPort {
 // socketOf is the socket to the broker.
 func (s *Socket) socketOf() client.Socket { return client.Socket{Conn: s.cfg.Raw, UDP: true} }
 
-// announce has the broker know that the socket takes flows.
-func (s *Socket) announce() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left.Load() {
-		return
-	}
-	// Of no sender would it know whether it is still there, if it may not ask.
-	if s.look().plain || !s.cfg.Receive(s.cfg.Local) || mute() == connstats.WhyNoDiag {
-		s.in.setup.on(setupExclude)
-		return
-	}
-	if !s.in.setup.on(setupListen) {
-		return
-	}
-	s.announced = s.cfg.Broker.Listen(s.socketOf(), func(wire.Reason) {})
-}
-
 // Stats says how a socket's datagrams went.
 type Stats struct {
 	// SentDirect and ReceivedDirect are those that went through memory, SentShadow and
@@ -361,20 +269,8 @@ type Stats struct {
 	Dropped uint64
 }
 
-// Which of Socket.stats has what.
-const (
-	sentDirect = iota
-	receivedDirect
-	sentShadow
-	receivedShadow
-	dropped
-)
-
 // Stats returns the statistics.
 func (s *Socket) Stats() Stats {
-	n := func(i int) uint64 { return s.stats[i].Load() }
-	return Stats{n(sentDirect), n(receivedDirect), n(sentShadow), n(receivedShadow), n(dropped)}
+	n := &s.stats
+	return Stats{n.sentDirect.Load(), n.receivedDirect.Load(), n.sentShadow.Load(), n.receivedShadow.Load(), n.dropped.Load()}
 }
-
-// tell counts.
-func (s *Socket) tell(i int) { s.stats[i].Add(1) }

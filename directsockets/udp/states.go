@@ -1,11 +1,6 @@
 package udp
 
-import (
-	"sync"
-
-	"exnet/directsockets/broker/client"
-	"exnet/internal/steps"
-)
+import "exnet/internal/steps"
 
 // outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to one
 // receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is
@@ -46,28 +41,10 @@ func (e outEvent) String() string {
 
 // outSteps are all steps of the sender's end.
 var outSteps = steps.New(map[outPhase]map[outEvent]outPhase{
-	outKernel: {
-		outOffer: outOffered,
-		outClose: outEnded,
-	},
-	outOffered: {
-		outAttached: outUp,
-		outRefused:  outKernel,
-		outGone:     outKernel,
-		outLeave:    outKernel,
-	},
-	outUp: {
-		outFull:  outStalled,
-		outMoved: outKernel,
-		outGone:  outKernel,
-		outLeave: outKernel,
-	},
-	outStalled: {
-		outRoom:  outUp,
-		outMoved: outKernel,
-		outGone:  outKernel,
-		outLeave: outKernel,
-	},
+	outKernel:  {outOffer: outOffered, outClose: outEnded},
+	outOffered: {outAttached: outUp, outRefused: outKernel, outGone: outKernel, outLeave: outKernel},
+	outUp:      {outFull: outStalled, outMoved: outKernel, outGone: outKernel, outLeave: outKernel},
+	outStalled: {outRoom: outUp, outMoved: outKernel, outGone: outKernel, outLeave: outKernel},
 })
 
 // on moves the sender's end. A step that there is not is a fault of this package; the flow ends
@@ -87,20 +64,19 @@ func (f *outflow) on(what outEvent) {
 // flowing reports whether there is a segment.
 func (f *outflow) flowing() bool { return f.phase != outKernel && f.phase != outEnded }
 
-// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8). Its owner is the mutex of
-// the socket's inbound; on alone changes it.
+// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8, less what C alone has). Its
+// owner is the mutex of the socket's inbound; on alone changes it.
 type inPhase uint8
 
 const (
-	inArmed    inPhase = iota // the sender uses the kernel, and the ring is empty: nobody looks
-	inRung                    // the sender uses the kernel, and the ring may have records: the socket looks
-	inMemory                  // the sender uses the ring: the socket looks
-	inDraining                // the flow closes, or its sender has moved: what was in the ring is taken
-	inEnded                   // the flow is closed
+	inArmed  inPhase = iota // the sender uses the kernel, and the ring is empty: nobody looks
+	inRung                  // the sender uses the kernel, and the ring may have records: the socket looks
+	inMemory                // the sender uses the ring: the socket looks
+	inEnded                 // the flow is closed; what was in the ring is kept
 )
 
 func (p inPhase) String() string {
-	return [...]string{"armed", "rung", "memory", "draining", "ended"}[p]
+	return [...]string{"armed", "rung", "memory", "ended"}[p]
 }
 
 // inEvent is what moves it.
@@ -111,41 +87,18 @@ const (
 	inWake                 // a datagram or a record came, and no goroutine sleeps in the kernel
 	inArm                  // a goroutine is about to sleep
 	inEmpty                // the ring is empty
-	inMoved                // another socket has the sender's address, or no socket has it
-	inClose                // the flow is closed, and what is in the ring is still taken
 	inDrop                 // the flow is closed
 )
 
 func (e inEvent) String() string {
-	return [...]string{"ring", "wake", "arm", "empty", "moved", "close", "drop"}[e]
+	return [...]string{"ring", "wake", "arm", "empty", "drop"}[e]
 }
 
 // inSteps are all steps of the receiver's end.
 var inSteps = steps.New(map[inPhase]map[inEvent]inPhase{
-	inArmed: {
-		inRing:  inRung,
-		inWake:  inMemory,
-		inMoved: inDraining,
-		inClose: inDraining,
-		inDrop:  inEnded,
-	},
-	inRung: {
-		inWake:  inMemory,
-		inEmpty: inArmed,
-		inMoved: inDraining,
-		inClose: inDraining,
-		inDrop:  inEnded,
-	},
-	inMemory: {
-		inArm:   inRung,
-		inMoved: inDraining,
-		inClose: inDraining,
-		inDrop:  inEnded,
-	},
-	inDraining: {
-		inEmpty: inEnded,
-		inDrop:  inEnded,
-	},
+	inArmed:  {inRing: inRung, inWake: inMemory, inDrop: inEnded},
+	inRung:   {inWake: inMemory, inEmpty: inArmed, inDrop: inEnded},
+	inMemory: {inArm: inRung, inDrop: inEnded},
 })
 
 // on moves the receiver's end, and has the socket look at it, or not. A step that there is not is a
@@ -167,25 +120,22 @@ func (f *inflow) on(in *inbound, what inEvent) {
 }
 
 // looked reports whether the socket looks at the flow: it is in active.
-func (f *inflow) looked() bool {
-	return f.phase == inRung || f.phase == inMemory || f.phase == inDraining
-}
+func (f *inflow) looked() bool { return f.phase == inRung || f.phase == inMemory }
 
 // setupPhase is how far a socket has come as a receiver of flows, before there is one (SPEC.md,
-// 10.9). Its owner is the mutex of setup; the methods of setup alone change it.
+// 10.9). Its owner is the mutex of the socket's inbound; on alone changes it.
 type setupPhase uint8
 
 const (
 	setupQuiet     setupPhase = iota // the broker does not know the socket
 	setupAnnounced                   // it does: the client repeats LISTEN with each broker
 	setupClaiming                    // CLAIM was sent, and is not answered
-	setupGranted                     // a flow was granted, and begins with the next receive
 	setupExcluded                    // it takes no flows: by a rule, or as it cannot know its senders
 	setupEnded                       // the socket has left
 )
 
 func (p setupPhase) String() string {
-	return [...]string{"quiet", "announced", "claiming", "granted", "excluded", "ended"}[p]
+	return [...]string{"quiet", "announced", "claiming", "excluded", "ended"}[p]
 }
 
 // setupEvent is what moves it.
@@ -195,81 +145,29 @@ const (
 	setupListen  setupEvent = iota // the socket is announced
 	setupExclude                   // it is not, for good
 	setupClaim                     // the page shows an offer for its port
-	setupGrant                     // the broker has answered with a flow
+	setupGrant                     // the broker has answered with a flow, which begins or is given back
 	setupNone                      // or that there is none, or it has ended
-	setupBegin                     // the flow begins, or is refused
 	setupEnd                       // the socket leaves
 )
 
 func (e setupEvent) String() string {
-	return [...]string{"listen", "exclude", "claim", "grant", "none", "begin", "end"}[e]
+	return [...]string{"listen", "exclude", "claim", "grant", "none", "end"}[e]
 }
 
 // setupSteps are all steps of a receiver's set-up.
 var setupSteps = steps.New(map[setupPhase]map[setupEvent]setupPhase{
 	setupQuiet:     {setupListen: setupAnnounced, setupExclude: setupExcluded, setupEnd: setupEnded},
 	setupAnnounced: {setupClaim: setupClaiming, setupEnd: setupEnded},
-	setupClaiming:  {setupGrant: setupGranted, setupNone: setupAnnounced, setupEnd: setupEnded},
-	setupGranted:   {setupBegin: setupAnnounced, setupEnd: setupEnded},
+	setupClaiming:  {setupGrant: setupAnnounced, setupNone: setupAnnounced, setupEnd: setupEnded},
 	setupExcluded:  {setupEnd: setupEnded},
 })
 
-// setup is what a socket has of the set-up of flows to it. It has a mutex of its own, as the
-// broker's answer comes on the client's goroutine, which does not wait.
-type setup struct {
-	mu      sync.Mutex
-	phase   setupPhase      // +checklocks:mu
-	granted *client.Granted // +checklocks:mu
-}
-
-// on makes a step. False: there is none, as the answer to a claim has come when the socket had
-// left, or another claim is under way.
-func (u *setup) on(what setupEvent) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.move(what)
-}
-
-// +checklocks:u.mu
-func (u *setup) move(what setupEvent) bool {
-	next, ok := setupSteps.Next(u.phase, what)
+// on makes a step of the set-up. False: there is none, as the answer to a claim has come when the
+// socket had left, or another claim is under way. The caller has the mutex of in.
+func (in *inbound) on(what setupEvent) bool {
+	next, ok := setupSteps.Next(in.phase, what)
 	if ok {
-		u.phase = next
+		in.phase = next
 	}
 	return ok
-}
-
-// grant keeps what the broker has granted. False: the socket has left.
-func (u *setup) grant(g client.Granted) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.move(setupGrant) {
-		return false
-	}
-	u.granted = &g
-	return true
-}
-
-// holds reports whether something was granted that has not begun.
-func (u *setup) holds() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.granted != nil
-}
-
-// begin returns what was granted, for the caller to begin a flow; nil: nothing was.
-func (u *setup) begin() *client.Granted { return u.take(setupBegin) }
-
-// end returns what was granted, for the caller to give back; nil: nothing was.
-func (u *setup) end() *client.Granted { return u.take(setupEnd) }
-
-func (u *setup) take(what setupEvent) *client.Granted {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.move(what) {
-		return nil
-	}
-	g := u.granted
-	u.granted = nil
-	return g
 }

@@ -19,9 +19,12 @@ import (
 // library's test does the same (preload/ctest/dgstate_test.c).
 func TestSteps(t *testing.T) {
 	stepstest.Compare(t, "10.7", outSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.7", nil))
-	stepstest.Compare(t, "10.8", inSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.8", nil))
-	stepstest.Compare(t, "10.9", setupSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.9", func(_, of string) bool { return of != "C" }))
+	stepstest.Compare(t, "10.8", inSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.8", notOfC))
+	stepstest.Compare(t, "10.8", cSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.8", nil))
+	stepstest.Compare(t, "10.9", setupSteps.Rows(), stepstest.Rows(t, "../SPEC.md", "10.9", notOfC))
 }
+
+func notOfC(_, of string) bool { return of != "C" }
 
 // TestPhases has nothing but on write the states.
 func TestPhases(t *testing.T) { stepstest.Owner(t, "*.go", "states.go", `\.phase\s*(=[^=]|,)`) }
@@ -143,7 +146,7 @@ func TestBegunBefore(t *testing.T) {
 	}
 }
 
-// TestMoved has another socket have the sender's address: what is in memory is received, then the
+// TestMoved has another socket have the sender's address: what is in memory is received, and the
 // flow has ended.
 func TestMoved(t *testing.T) {
 	s, at := receiver(t)
@@ -152,39 +155,66 @@ func TestMoved(t *testing.T) {
 	s.in.begin(g)
 	f := s.in.flows[0]
 	s.awake(f)
-	send := func() {
-		if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
-			t.Fatal(out)
+	send := func(want datagram.Outcome) {
+		t.Helper()
+		if out := tx.Send([]byte("x"), datagram.Meta{}); out != want {
+			t.Fatalf("%v, not %v", out, want)
 		}
 	}
 	b := make([]byte, 10)
-	send()
-	send()
+	send(datagram.Published)
+	send(datagram.Published)
 	if d, ok := s.Receive(b); !ok || d.N != 1 {
 		t.Fatal("the first one does not come")
 	}
 	sender.Close()
-	s.in.mu.Lock()
-	s.in.checked = 0
-	s.in.check()
-	s.in.mu.Unlock()
-	if f.phase != inDraining {
+	s.checkNow()
+	if f.phase != inEnded || len(s.in.flows) != 0 {
 		t.Fatalf("it is %v", f.phase)
 	}
-	send() // which is from one that has lost its address
+	send(datagram.Gone) // which is from one that has lost its address
 	if d, ok := s.Receive(b); !ok || d.N != 1 {
 		t.Fatal("the second one does not come")
 	}
 	if _, ok := s.Receive(b); ok {
 		t.Error("one comes from a sender that is no more")
 	}
-	if f.phase != inEnded || len(s.in.flows) != 0 {
+}
+
+// checkNow has the receiver's check be due.
+func (s *Socket) checkNow() {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	s.in.checked = 0
+	s.in.check()
+}
+
+// TestSwitchedOff has a flow be switched off: it ends once the receiver has taken what is in the
+// ring.
+func TestSwitchedOff(t *testing.T) {
+	s, tx := receiverOfOne(t)
+	f := s.in.flows[0]
+	f.entry.Switch().Or(1 << (8 * segment.SwitchByte))
+	if s.checkNow(); f.phase != inMemory {
+		t.Fatalf("it is %v with a datagram in memory", f.phase)
+	}
+	b := make([]byte, 10)
+	if d, ok := s.Receive(b); !ok || d.N != 1 {
+		t.Fatal("it does not come")
+	}
+	if _, ok := s.Receive(b); ok {
+		t.Fatal("another one comes")
+	}
+	if s.checkNow(); f.phase != inEnded || len(s.in.flows) != 0 {
 		t.Errorf("it is %v", f.phase)
+	}
+	if out := tx.Send([]byte("late"), datagram.Meta{}); out != datagram.Gone {
+		t.Error("its sender writes on")
 	}
 }
 
-// TestSwitchedOffRung has a flow that is armed for a bell be switched off after the bell: what is
-// in the ring is received, after what the kernel has, and then the flow has ended.
+// TestSwitchedOffRung has a flow that is armed for a bell be switched off after the bell: what
+// is in the ring is received, after what the kernel has, and then the flow has ended.
 func TestSwitchedOffRung(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)
@@ -210,33 +240,22 @@ func TestSwitchedOffRung(t *testing.T) {
 		t.Fatal(out)
 	}
 	f.entry.Switch().Or(1 << (8 * segment.SwitchByte))
-	s.in.mu.Lock()
-	s.in.checked = 0
-	drains := s.in.check()
-	s.in.mu.Unlock()
-	if !drains || f.phase != inDraining {
+	if s.checkNow(); f.phase != inEnded || len(s.in.flows) != 0 {
 		t.Fatalf("it is %v", f.phase)
 	}
 	if out := tx.Send([]byte("late"), datagram.Meta{}); out == datagram.Published {
 		t.Error("its sender writes on")
 	}
-	s.Received(netip.AddrPort{}, nil)
+	s.Received(netip.AddrPort{})
 	for _, want := range []string{"bell", "after"} {
 		d, ok := s.Receive(b)
 		if n := d.N; !ok {
 			n, _, err := unix.Recvfrom(s.fd, b, 0)
-			if s.Received(from, err); string(b[:max(n, 0)]) != want {
+			if s.Received(from); string(b[:max(n, 0)]) != want {
 				t.Fatalf("%q and %v in place of %q by the kernel", b[:max(n, 0)], err, want)
 			}
 		} else if string(b[:n]) != want {
 			t.Fatalf("%q in place of %q", b[:n], want)
 		}
-	}
-	s.in.mu.Lock()
-	s.in.checked = 0
-	s.in.check()
-	s.in.mu.Unlock()
-	if f.phase != inEnded || len(s.in.flows) != 0 {
-		t.Errorf("it is %v", f.phase)
 	}
 }

@@ -31,13 +31,7 @@ func exnBeginUDP(c *UDPConn) {
 	if r, ok := c.fd.raddr.(*UDPAddr); ok {
 		remote = r.AddrPort()
 	}
-	c.exn.direct = godirect.Datagrams(exnUDPShadow{newRawConn(c.fd), c.fd}, local.AddrPort(), remote)
-}
-
-// exnUDPShadow is the descriptor, and what wakes who sleeps in a read.
-type exnUDPShadow struct {
-	*rawConn
-	udp.Sleeper
+	c.exn.direct = godirect.Datagrams(newRawConn(c.fd), local.AddrPort(), remote)
 }
 
 func (sd *sysDialer) dialUDP(ctx context.Context, laddr, raddr *UDPAddr) (*UDPConn, error) {
@@ -75,19 +69,16 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 		}
 		return c.conn.Read(b)
 	}
-	for {
-		if d, ok := c.exn.direct.Receive(b); ok {
-			return d.N, nil
-		}
-		n, err := c.conn.Read(b)
-		var from netip.AddrPort
-		if err == nil {
-			from = c.exnRemote()
-		}
-		if !c.exn.direct.Received(from, err) {
-			return n, err
-		}
+	if d, ok := c.exn.direct.Receive(b); ok {
+		return d.N, nil
 	}
+	n, err := c.conn.Read(b)
+	var from netip.AddrPort
+	if err == nil {
+		from = c.exnRemote()
+	}
+	c.exn.direct.Received(from)
+	return n, err
 }
 
 // Write implements the [Conn] Write method.
@@ -116,21 +107,18 @@ func (c *UDPConn) readFrom(b []byte, addr *UDPAddr) (int, *UDPAddr, error) {
 	if u == nil {
 		return c.exnPlainReadFrom(b, addr)
 	}
-	for {
-		if d, ok := u.Receive(b); ok {
-			from := u.Own(d.From)
-			*addr = UDPAddr{IP: from.Addr().AsSlice(), Port: int(from.Port())}
-			return d.N, addr, nil
-		}
-		n, got, err := c.exnPlainReadFrom(b, addr)
-		var from netip.AddrPort
-		if err == nil && got != nil {
-			from = got.AddrPort()
-		}
-		if !u.Received(from, err) {
-			return n, got, err
-		}
+	if d, ok := u.Receive(b); ok {
+		from := u.Own(d.From)
+		*addr = UDPAddr{IP: from.Addr().AsSlice(), Port: int(from.Port())}
+		return d.N, addr, nil
 	}
+	n, got, err := c.exnPlainReadFrom(b, addr)
+	var from netip.AddrPort
+	if err == nil && got != nil {
+		from = got.AddrPort()
+	}
+	u.Received(from)
+	return n, got, err
 }
 
 func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err error) {
@@ -138,15 +126,12 @@ func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err er
 	if u == nil {
 		return c.exnPlainReadFromAddrPort(b)
 	}
-	for {
-		if d, ok := u.Receive(b); ok {
-			return d.N, u.Own(d.From), nil
-		}
-		n, addr, err = c.exnPlainReadFromAddrPort(b)
-		if !u.Received(addr, err) {
-			return n, addr, err
-		}
+	if d, ok := u.Receive(b); ok {
+		return d.N, u.Own(d.From), nil
 	}
+	n, addr, err = c.exnPlainReadFromAddrPort(b)
+	u.Received(addr)
+	return n, addr, err
 }
 
 func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
@@ -154,23 +139,20 @@ func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPor
 	if u == nil {
 		return c.exnPlainReadMsg(b, oob)
 	}
-	for {
-		if d, ok := u.Receive(b); ok {
-			oobn, flags = u.PutControl(oob, d)
-			if d.N < d.Len {
-				flags |= syscall.MSG_TRUNC
-			}
-			return d.N, oobn, flags, u.Own(d.From), nil
+	if d, ok := u.Receive(b); ok {
+		oobn, flags = u.PutControl(oob, d)
+		if d.N < d.Len {
+			flags |= syscall.MSG_TRUNC
 		}
-		n, oobn, flags, addr, err = c.exnPlainReadMsg(b, oob)
-		from := addr
-		if err != nil {
-			from = netip.AddrPort{}
-		}
-		if !u.Received(from, err) {
-			return n, oobn, flags, addr, err
-		}
+		return d.N, oobn, flags, u.Own(d.From), nil
 	}
+	n, oobn, flags, addr, err = c.exnPlainReadMsg(b, oob)
+	from := addr
+	if err != nil {
+		from = netip.AddrPort{}
+	}
+	u.Received(from)
+	return n, oobn, flags, addr, err
 }
 
 func (c *UDPConn) writeTo(b []byte, addr *UDPAddr) (int, error) {
@@ -266,7 +248,11 @@ func (c *UDPConn) SetReadDeadline(t time.Time) error {
 	if !c.exnOn() {
 		return c.conn.SetReadDeadline(t)
 	}
-	return c.exn.direct.SetReadDeadline(t, c.conn.SetReadDeadline)
+	err := c.conn.SetReadDeadline(t)
+	if err == nil {
+		c.exn.direct.SetReadDeadline(t)
+	}
+	return err
 }
 
 // SetWriteDeadline implements the [Conn] SetWriteDeadline method.
