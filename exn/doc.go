@@ -23,12 +23,13 @@
 // peer whose queue does not move for Config.StallTime is stalled: it no longer
 // stops the interface. Its queued frames but the first, and those that follow, are
 // dropped and counted as TxStalled until it takes frames again. So a slow peer slows
-// its senders, and a dead one loses only its own traffic.
+// its senders, and a dead one loses only its own traffic. If no other node has a link, nobody
+// else waits, and the time is Config.AwayTime.
 //
 // What is sent to a peer whose link has ended, and what it has not read before, waits for its
 // next link, for at most Config.AwayTime: the reliable fabric of the thesis, whose links repeat
 // what was lost, would deliver it, too. As many frames as one queue has may wait so; then they
-// stop the interface: for at most StallTime if another peer has a link, else until one has.
+// stop the interface, for as long as a peer without credit may.
 //
 // Group frames share one queue, so a member without credit delays the frames of
 // all groups, for at most GroupStallTime; after that they are sent without it.

@@ -56,9 +56,10 @@ type Config struct {
 	// a frame to an unknown address goes to all nodes. A VLAN tag does not count towards
 	// the MTU. Without Ethernet, a frame to a foreign address is dropped.
 	Ethernet bool
-	// StallTime is how long a peer may keep the interface stopped. Default 200 ms, TCP's shortest
-	// time-out: a peer on a busy host takes no frames for some tens of milliseconds, and TCP waits
-	// longer and longer for each frame that is dropped.
+	// StallTime is how long a peer may keep the interface stopped while another node has a link;
+	// while none has, that is AwayTime. Default 200 ms, TCP's shortest time-out: a peer on a busy
+	// host takes no frames for some tens of milliseconds, and TCP waits longer and longer for each
+	// frame that is dropped.
 	StallTime time.Duration
 	// GroupStallTime is how long a member may delay the frames of all groups. Default: a tenth of
 	// StallTime.

@@ -20,15 +20,14 @@ type queueKey struct {
 
 // queueState is what the frames of a queue wait for.
 //
-//	credit ── none has moved for StallTime ─▶ stalled
+//	credit ── none has moved for stallTime ─▶ stalled
 //	credit ◀── all have moved ─────────────── stalled
 //	any ── the link has ended ──────────────▶ away
 //	credit, stalled ── no open mailbox ─────▶ away
 //	credit ◀── the peer can be reached ────── away, gone
 //	gone ◀──── AwayTime is over ───────────── away
 //
-// A full queue stops the interface: in credit, in away for StallTime, and in away without any other
-// peer that has a link to the end, as nothing can be sent anyway.
+// A full queue stops the interface in credit, and in away for stallTime.
 type queueState uint8
 
 const (
@@ -138,14 +137,9 @@ func (i *Interface) fullLocked(q *queue, limit int) bool {
 	case queueCredit:
 		return len(q.frames) >= limit
 	case queueAway:
-		return int(i.away.Load()) >= limit && (i.alone() || time.Since(q.moved) < i.cfg.StallTime)
+		return int(i.away.Load()) >= limit && time.Since(q.moved) < i.stallTime(q)
 	}
 	return false
-}
-
-// alone reports whether no other node has a link.
-func (i *Interface) alone() bool {
-	return len(i.cfg.NIC.Routes().Members(fabric.GroupBroadcast)) == 0
 }
 
 // holdLocked has what is sent to the peer go through the queue.
@@ -352,10 +346,15 @@ func (i *Interface) credit(n fabric.NodeID) {
 // then waits for Config.OnReady.
 func (i *Interface) Stopped() bool { return i.stopped.Load() > 0 }
 
-// stallTime is how long the queue may stand still.
+// stallTime is how long the queue may stand still and stop the interface. It is longer if no node
+// but its peer has a link: then nobody else waits.
 func (i *Interface) stallTime(q *queue) time.Duration {
 	if q.key.group {
 		return i.cfg.GroupStallTime
+	}
+	others := func(n fabric.NodeID) bool { return n != q.key.node }
+	if !slices.ContainsFunc(i.cfg.NIC.Routes().Members(fabric.GroupBroadcast), others) {
+		return max(i.cfg.StallTime, i.cfg.AwayTime)
 	}
 	return i.cfg.StallTime
 }

@@ -336,6 +336,11 @@ func testReachedPeer(t *testing.T) {
 	a, b, c := net.nodes[0], net.nodes[1], net.nodes[2]
 	a.start(t)
 	c.start(t)
+	for i := range uint32(cfg.Mailbox.Slots) {
+		if err := c.TransmitCopy(exteth.Offload{}, c.frame(net.mac(b.id), i, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := net.fabric.Detach(b.nic); err != nil {
 		t.Fatal(err)
 	}
@@ -348,11 +353,6 @@ func testReachedPeer(t *testing.T) {
 	time.Sleep(time.Second)
 	if err := net.fabric.Attach(b.nic); err != nil {
 		t.Fatal(err)
-	}
-	for i := range uint32(cfg.Mailbox.Slots) {
-		if err := c.TransmitCopy(exteth.Offload{}, c.frame(net.mac(b.id), i, 100)); err != nil {
-			t.Fatal(err)
-		}
 	}
 	time.Sleep(defaultStallTime / 2)
 	if s := a.Stats(); s.Port.TxAgain == 0 || s.TxStalls+s.TxStalled != 0 {
@@ -418,6 +418,29 @@ func testOnlyLinkComesBack(t *testing.T) {
 		}
 		eventually(t, "the frame", func() bool { return c.frames.Len() == 1 })
 		time.Sleep(defaultAwayTime)
+		a.checkBuffers(t)
+	}
+}
+
+// The only peer may stand still for the time that one may be away: nobody else waits for it.
+func TestOnlyPeerStopped(t *testing.T) { synctest.Test(t, testOnlyPeerStopped) }
+
+func testOnlyPeerStopped(t *testing.T) {
+	for _, size := range []int{100, 2000} {
+		cfg := small()
+		cfg.StallTime = 0 // the default
+		net := newNet(t, 2, cfg)
+		a, b := net.nodes[0], net.nodes[1]
+		a.start(t)
+		sent := a.feed(t, net.mac(b.id), 0, size)
+		time.Sleep(defaultAwayTime * 4 / 5)
+		if s := a.Stats(); !a.Stopped() || s.TxStalls+s.TxStalled != 0 {
+			t.Fatalf("stopped: %v, %d stalls, %d dropped", a.Stopped(), s.TxStalls, s.TxStalled)
+		}
+		b.start(t)
+		<-a.ready
+		eventually(t, "the last frame", func() bool { return b.frames.Len() >= int(sent) })
+		checkNumbers(t, b.frames.Take(), a.id, sent)
 		a.checkBuffers(t)
 	}
 }
