@@ -130,7 +130,7 @@ static void harmless(void)
 			memcpy(p + i, nothing, sizeof nothing);
 		for (size_t i = PAGE; i < PAGES * PAGE; i++)
 			p[i] = (char)random_below(&seed, 256);
-		if (mprotect(p, PAGES * PAGE, PROT_READ | PROT_EXEC) != 0)
+		if (mprotect(p, PAGES * PAGE, PROT_READ | PROT_EXEC) != 0 || mprotect(p, PAGE, PROT_WRITE | PROT_EXEC) != 0)
 			die("mprotect");
 		fill(sent, sizeof sent, (unsigned)round);
 		put(c, sent, sizeof sent);
