@@ -290,13 +290,14 @@ static void take_number(int fd)
 	long rc = -1;
 
 #if defined(__x86_64__)
-	// The library sees instructions of the program's file, so these are made now.
+	// The library sees instructions of the program's file, and those that become executable, but not
+	// those that are written to memory which is executable already.
 	static const unsigned char dup2_call[] = {0xb8, 33, 0, 0, 0, 0x0f, 0x05, 0xc3}; // mov $SYS_dup2, %eax; syscall; ret
-	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (code == MAP_FAILED)
+		die("mmap");
 	long (*call)(long, long) = (long (*)(long, long))code;
 	memcpy(code, dup2_call, sizeof dup2_call);
-	if (mprotect(code, 4096, PROT_READ | PROT_EXEC) < 0)
-		die("mprotect");
 	rc = call(other, fd);
 	munmap(code, 4096);
 #elif defined(__aarch64__)
