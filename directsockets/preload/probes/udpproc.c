@@ -290,8 +290,8 @@ static void take_number(int fd)
 	long rc = -1;
 
 #if defined(__x86_64__)
-	// The library sees instructions of the program's file, and those that become executable, but not
-	// those that are written to memory which is executable already.
+	// The library sees instructions of the program's file, and those that become executable,
+	// but not those that are written to memory which is executable already.
 	static const unsigned char dup2_call[] = {0xb8, 33, 0, 0, 0, 0x0f, 0x05, 0xc3}; // mov $SYS_dup2, %eax; syscall; ret
 	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (code == MAP_FAILED)
