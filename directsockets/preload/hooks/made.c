@@ -101,8 +101,8 @@ void code_made(const void *p, size_t n, int how)
 
 	if (!(how & PROT_EXEC) || n == 0 || fd_is_sealed() || fd_vforked() || __atomic_fetch_add(&looked, n, __ATOMIC_RELAXED) >= MOST)
 		return;
-	/* What can only be executed may have one. Java takes a page that it can write and execute: that
-	 * can be read as well. */
+	/* What can only be executed may have one. Java takes a page that it can write and
+	 * execute: that can be read as well. */
 	if (how & (PROT_READ | PROT_WRITE))
 		call = code_call(begin, begin + (n < MOST ? n : MOST));
 	if (call && !of_libc(call))
