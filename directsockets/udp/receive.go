@@ -196,43 +196,6 @@ func (in *inbound) endBells() {
 	in.await()
 }
 
-// early returns a flow whose first record waits for what is to come by the kernel.
-func (in *inbound) early() *inflow {
-	for _, f := range in.active {
-		if f.early != 0 && f.rx.Ready() && !f.rx.Due() {
-			return f
-		}
-	}
-	return nil
-}
-
-// lost reports whether what the first record of f waits for will not come: the socket has
-// nothing (readable false, after now), or as many have come from it since as it has room for,
-// and the kernel has dropped as many as are missing, or has had much time to give them to the
-// socket: with fewer drops ksoftirqd may have one of them.
-func (in *inbound) lost(f *inflow, missing uint64, now int64, readable bool) bool {
-	since := time.Duration(now - f.early)
-	if since < datagram.SoftirqTime || readable && in.byKernel-f.earlyAt <= in.s.look().queue {
-		return false
-	}
-	return uint64(in.drops()) >= missing || since >= lateTime
-}
-
-// drops returns how many datagrams the socket has dropped that no flow has counted as lost.
-func (in *inbound) drops() (n uint32) {
-	_ = in.s.cfg.Raw.Control(func(fd uintptr) { n = drops(int(fd)) })
-	return n - in.gone
-}
-
-// giveUp takes what the first record of f waits for for lost.
-func (in *inbound) giveUp(f *inflow) {
-	missing, n := f.rx.GiveUp(), uint64(in.drops())
-	if len(in.flows) > 1 { // else that flow has lost them all, or nobody's has
-		n = min(n, missing)
-	}
-	in.gone += uint32(n)
-}
-
 // take takes the earliest record.
 func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 	var first *inflow

@@ -248,10 +248,10 @@ unsigned ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
 	int saved = errno;
 	bool failed = (said & FAILED) == FAILED && ds_shadow_failed(fd, DS_GET(s->sh->rx_read));
 	errno = saved;
-	if (failed)
+	if (failed) {
 		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-	if (failed)
 		return READ | TX_EVENTS;
+	}
 	return (said & POLLRDHUP) && ended(s) ? READ : 0;
 }
 

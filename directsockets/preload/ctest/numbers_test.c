@@ -125,7 +125,7 @@ int main(void)
 	for (; change_at(pid, i, 0) == CHANGED; i += EACH) // it waits from when the call is counted
 		for (int j = 1; j < MOST && change_at(pid, i, j) == CHANGED; j++)
 			changed++;
-	CHECK(i > 1, "it waits for what has not begun");
+	CHECK(i > 1, "a change waits for a call that has not begun");
 	kill(pid, SIGKILL);
 	printf("numbers: %d instructions, %d pairs of changes, %d failed\n", i, changed, failures);
 	return failures != 0;

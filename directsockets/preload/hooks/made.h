@@ -8,8 +8,8 @@
  * for system calls; keeps errno. */
 void code_made(const void *p, size_t n, int how) DS_HIDDEN;
 
-/* The same for what mmap has mapped there by these flags: if it is of a file, and cannot be
- * written, so that it is code already. */
+/* The same after mmap with these flags. It looks only at a file's pages that cannot be written:
+ * others have no code yet. */
 void code_mapped(const void *p, size_t n, int how, int flags) DS_HIDDEN;
 
 /* The first system call from p on, before end, as far as that can be read; NULL: there is
