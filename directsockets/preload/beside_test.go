@@ -157,8 +157,8 @@ func TestPastTheNames(t *testing.T) {
 }
 
 // A program stays on TCP, and loses nothing, once it has opened a library that makes system calls
-// and whose instructions cannot be replaced: the library or the dynamic linker changes them, or they
-// are in two segments, and one may jump into the other.
+// and whose instructions cannot be replaced: the library or the dynamic linker changes them, or
+// they are in two segments, and one may jump into the other.
 func TestOpenedAsItIs(t *testing.T) {
 	needCompiler(t)
 	if runtime.GOARCH != "amd64" {
