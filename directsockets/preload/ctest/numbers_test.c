@@ -13,8 +13,8 @@
 
 enum {
 	NUMBERS = 2, MINE = 8, OTHERS = 0,
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	MOST = 8, EACH = 64, // a call takes thousands of instructions: not each of them
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(DS_MSAN)
+	MOST = 8, EACH = 32, // a call takes thousands of instructions: not each of them
 #else
 	MOST = 400, EACH = 1,
 #endif
