@@ -83,23 +83,25 @@ func TestPreloadedPIE(t *testing.T) {
 }
 
 // A goroutine of a program with cgo yields as one without, wherever the linkers put Go's table of
-// lines.
+// lines: its address is a multiple of 8, and of 16 in a larger program.
 func TestCgoYields(t *testing.T) {
+	const small, large = "gothreads", "goprogram"
 	for _, p := range []struct {
-		name  string
-		flags []string
-		short bool
+		name, program string
+		flags         []string
+		short         bool
 	}{
-		{"linked by C", []string{"-ldflags=-s -w -linkmode=external"}, true},
-		{"linked by Go", nil, false},
-		{"PIE", []string{"-buildmode=pie"}, false},
-		{"race", []string{"-race"}, false},
+		{"linked by C", large, []string{"-ldflags=-s -w -linkmode=external"}, true},
+		{"linked by Go", large, nil, false},
+		{"PIE", large, []string{"-buildmode=pie"}, false},
+		{"race", large, []string{"-race"}, false},
+		{"small", small, []string{"-ldflags=-s -w"}, true},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			if !p.short {
 				longtest.Skip(t)
 			}
-			yields(t, buildCgo(t, "../../../directsockets/inject/testdata/goprogram/main.go", p.flags...))
+			yields(t, buildCgo(t, "../../../directsockets/inject/testdata/"+p.program+"/main.go", p.flags...))
 		})
 	}
 }

@@ -23,7 +23,7 @@ struct line_function {
 	uint32_t begin, about; /* counted from the text, and from the list */
 };
 
-enum { TABLE_ALIGN = 16, MOST_FUNCTIONS = 1 << 24, MOST_CALLING = 4096 };
+enum { TABLE_ALIGN = 8, MOST_FUNCTIONS = 1 << 24, MOST_CALLING = 4096 };
 
 /* Finds the table in data; NULL: it is not there, or has another form. */
 static const struct line_table *line_table(const char *begin, const char *end)
