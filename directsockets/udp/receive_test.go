@@ -1,6 +1,8 @@
 package udp
 
 import (
+	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -197,4 +199,21 @@ func TestKernelBetween(t *testing.T) {
 		}
 	}
 	t.Error("it gets none of the kernel's")
+}
+
+// TestZone has the sender of a datagram from the kernel be what package net says.
+func TestZone(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, p := range []struct {
+		zone uint32
+		from string
+	}{{0, "[fe80::1]:5"}, {uint32(lo.Index), "[fe80::1%lo]:5"}, {1 << 30, "[fe80::1%1073741824]:5"}} {
+		at := addrOf(&unix.SockaddrInet6{Port: 5, ZoneId: p.zone, Addr: netip.MustParseAddr("fe80::1").As16()})
+		if at.String() != p.from {
+			t.Errorf("%v, want %s", at, p.from)
+		}
+	}
 }

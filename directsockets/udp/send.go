@@ -2,8 +2,10 @@ package udp
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -266,6 +268,17 @@ func addrOf(sa unix.Sockaddr) (at netip.AddrPort) {
 		at = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 	case *unix.SockaddrInet6:
 		at = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
+		if sa.ZoneId != 0 { // of a link-local address: no answer could be sent without it
+			at = netip.AddrPortFrom(at.Addr().WithZone(zoneName(int(sa.ZoneId))), at.Port())
+		}
 	}
 	return plainAddr(at)
+}
+
+// zoneName is the zone of an interface, as package net says it.
+func zoneName(index int) string {
+	if i, err := net.InterfaceByIndex(index); err == nil {
+		return i.Name
+	}
+	return strconv.Itoa(index)
 }
