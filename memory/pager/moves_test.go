@@ -84,11 +84,15 @@ func pipe(t *testing.T, out **os.File) (in *os.File) {
 	return in
 }
 
-// until serves the program until what is awaited is so.
+// until serves the program until what is awaited is so. It gives up when it has served nothing for
+// a minute.
 func (pl *played) until(what string, so func() bool) {
 	pl.t.Helper()
+	had := pl.g.counts
 	for end := time.Now().Add(time.Minute); !so(); {
-		if time.Now().After(end) {
+		if now := time.Now(); pl.g.counts != had {
+			had, end = pl.g.counts, now.Add(time.Minute)
+		} else if now.After(end) {
 			pl.t.Fatalf("not so: %s\n%s", what, pl.stderr.String())
 		}
 		if err := pl.g.round(make([]unix.EpollEvent, 16)); err != nil {

@@ -39,7 +39,7 @@ int main(void)
 		return 2;
 	while (!waits)
 		sched_yield();
-	for (int i = 0; i < 20; i++)
+	for (int i = 0; i < 5; i++)
 		for (int at = 0; at < SIZE; at += 4096)
 			*(volatile char *)(m + at) = (char)i; /* all else leaves */
 	printf("%lx\n", (unsigned long)thread);
