@@ -25,7 +25,7 @@ struct side {
 	struct fid_domain *domain;
 	struct fid_eq *eq;
 	struct fid_cq *cq;
-	struct fid_cntr *cntr;
+	struct fid_cntr *cntr, *received; // of operations; of receives
 	struct fid_ep *ep;
 	uint64_t bound; // flags of its completion queue, beside the usual
 };
@@ -59,6 +59,7 @@ static inline void side_open(struct side *s)
 	must(fi_eq_open(s->fabric, &eq, &s->eq, NULL) == 0);
 	must(fi_cq_open(s->domain, &cq, &s->cq, NULL) == 0);
 	must(fi_cntr_open(s->domain, &(struct fi_cntr_attr){0}, &s->cntr, NULL) == 0);
+	must(fi_cntr_open(s->domain, &(struct fi_cntr_attr){0}, &s->received, NULL) == 0);
 }
 
 static inline void side_endpoint(struct side *s, struct fi_info *info)
@@ -66,7 +67,8 @@ static inline void side_endpoint(struct side *s, struct fi_info *info)
 	must(fi_endpoint(s->domain, info, &s->ep, s) == 0);
 	must(fi_ep_bind(s->ep, &s->eq->fid, 0) == 0);
 	must(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->bound) == 0);
-	must(fi_ep_bind(s->ep, &s->cntr->fid, FI_SEND | FI_RECV | FI_READ | FI_WRITE) == 0);
+	must(fi_ep_bind(s->ep, &s->cntr->fid, FI_SEND | FI_READ | FI_WRITE) == 0);
+	must(fi_ep_bind(s->ep, &s->received->fid, FI_RECV) == 0);
 	must(fi_enable(s->ep) == 0);
 }
 
@@ -117,6 +119,7 @@ static inline void side_close(struct side *s)
 	if (s->ep != NULL)
 		must(fi_close(&s->ep->fid) == 0);
 	must(fi_close(&s->cntr->fid) == 0);
+	must(fi_close(&s->received->fid) == 0);
 	must(fi_close(&s->cq->fid) == 0);
 	must(fi_close(&s->eq->fid) == 0);
 	must(fi_close(&s->domain->fid) == 0);

@@ -13,16 +13,12 @@ static atomic_int posting;
 // frees forgets the writes and reads that give no completion, if all that was posted has ended.
 static void frees(struct end *e)
 {
-	struct ep *ep = of(e->side.ep, struct ep, fid);
-	lock(ep->domain->fabric);
-	bool all = out_idle(ep) && list_empty(&ep->waiting) && ep->in.read == NULL;
-	unlock(ep->domain->fabric);
-	if (!all || e->over || other(e)->over)
+	if (!all_end(e) || e->over || other(e)->over)
 		return;
 	for (unsigned k = 0; k < OPS; k++) {
 		struct posted *o = &e->ops[k];
 		if (o->pending && o->what >= WRITTEN && o->quiet && !o->refused)
-			ends_op(o);
+			forgets(o);
 	}
 }
 
@@ -119,7 +115,6 @@ static void comes(void)
 		all = true;
 		for (int i = 0; i < 2; i++) {
 			struct end *e = &ends[i];
-			struct ep *ep = of(e->side.ep, struct ep, fid);
 			pthread_mutex_lock(&e->lock);
 			while (other(e)->sent - other(e)->taken > e->receives_count) {
 				unsigned had = e->receives_count;
@@ -127,9 +122,7 @@ static void comes(void)
 				if (e->receives_count == had)
 					break;
 			}
-			lock(ep->domain->fabric);
 			all = idle(e) && all;
-			unlock(ep->domain->fabric);
 			pthread_mutex_unlock(&e->lock);
 		}
 	}

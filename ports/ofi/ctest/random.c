@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 		one(&ends[any(2)]);
 		if (step % FORK_EVERY == 0)
 			forks();
-		if (any(400) == 0)
+		if (any(100) == 0)
 			settles();
 		if (any(1000) == 0) {
 			breaks();

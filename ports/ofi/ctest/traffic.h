@@ -53,6 +53,7 @@ struct end {
 	struct message messages[HISTORY]; // to the other end
 	_Atomic uint64_t sent, taken;     // taken: of those, what the other end has received
 	_Atomic uint64_t certain;         // what it has to receive, whatever ends
+	uint64_t begun, awaited;  // operations and receives of the side, since it was opened
 	uint64_t datas[HISTORY]; // of writes
 	_Atomic uint64_t datas_sent, datas_taken;
 	uint8_t *memory[REGIONS], *shadow[REGIONS];       // shadow: what the other end has written
@@ -108,6 +109,13 @@ static inline void ends_op(struct posted *o)
 	o->pending = false;
 	free(o->bytes);
 	free(o->want);
+}
+
+// forgets ends an operation that has succeeded, and tells nothing.
+static inline void forgets(struct posted *o)
+{
+	ask(o->quiet && !o->refused && (o->what != READ || memcmp(o->bytes, o->want, o->size) == 0));
+	ends_op(o);
 }
 
 static inline void drop(struct posted **list, unsigned *count, struct posted *o)
@@ -167,6 +175,7 @@ static inline void sends_one(struct end *e)
 		ends_op(o);
 		return;
 	}
+	e->begun++;
 	if (flags & FI_INJECT)
 		memset(o->bytes, 0x55, m.size);
 }
@@ -185,6 +194,7 @@ static inline void receives_one(struct end *e)
 		ends_op(o);
 		return;
 	}
+	e->awaited++;
 	e->receives[e->receives_count++] = o;
 }
 
@@ -249,6 +259,7 @@ static inline void rma_one(struct end *e, bool write)
 		ends_op(o);
 		return;
 	}
+	e->begun++;
 	if (write && !o->refused)
 		memcpy(far->shadow[k] + off, o->bytes, o->size);
 	if (flags & FI_INJECT)
@@ -402,7 +413,18 @@ static inline unsigned left(struct end *e)
 	return n;
 }
 
-// quiet forgets the operations that give no completion, once they have had time to end.
+// counted returns how many operations a counter has seen end: also those that tell nothing.
+static inline uint64_t counted(struct fid_cntr *c) { return fi_cntr_read(c) + fi_cntr_readerr(c); }
+
+// all_end returns whether all operations of an end have ended that are no receives.
+static inline bool all_end(struct end *e)
+{
+	uint64_t n = counted(e->side.cntr);
+	ask(n <= e->begun);
+	return n == e->begun;
+}
+
+// quiet forgets the operations that give no completion, when all have ended.
 static inline void quiet(struct end *e)
 {
 	for (unsigned k = 0; k < OPS; k++) {
@@ -411,17 +433,15 @@ static inline void quiet(struct end *e)
 			continue;
 		if (o->what == SENT)
 			drop(e->sends, &e->sends_count, o);
-		ends_op(o);
+		forgets(o);
 	}
 }
 
 // idle returns whether all has ended that was posted at an end, and all has come.
 static inline bool idle(struct end *e)
 {
-	struct ep *ep = of(e->side.ep, struct ep, fid);
 	struct end *far = other(e);
-	return left(e) == 0 && far->taken == far->sent && far->datas_taken == far->datas_sent && out_idle(ep) && list_empty(&ep->waiting) &&
-	       list_empty(&ep->sends);
+	return left(e) == 0 && all_end(e) && far->taken == far->sent && far->datas_taken == far->datas_sent;
 }
 
 // feeds posts the receives that are missing, and takes what there is. It returns whether there was
@@ -447,7 +467,7 @@ static inline void closes(struct end *e)
 	e->side.ep = NULL;
 	while (reads(e))
 		;
-	ask(left(e) == 0 && e->receives_count == 0);
+	ask(left(e) == 0 && e->receives_count == 0 && all_end(e) && counted(e->side.received) == e->awaited);
 }
 
 // cleans ends what a connection has left at an end, which nothing is told of.
@@ -510,6 +530,7 @@ static inline void opens_side(struct end *e)
 {
 	side_open(&e->side);
 	e->side.bound = FI_SELECTIVE_COMPLETION;
+	e->begun = e->awaited = 0;
 }
 
 static inline void seeds(const char *s)

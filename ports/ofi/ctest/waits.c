@@ -126,11 +126,11 @@ static void context(void)
 // Whoever waits for a counter hears of a receive that ends with the peer.
 static void counted(void)
 {
-	const uint64_t had = fi_cntr_read(b.cntr);
+	const uint64_t had = fi_cntr_read(b.received);
 	must(fi_recv(b.ep, into, 8, NULL, 0, NULL) == 0);
 	must(fi_close(&a.ep->fid) == 0);
-	must(fi_cntr_wait(b.cntr, had + 1, LONG_MS) == -FI_EAVAIL);
-	must(fi_cntr_readerr(b.cntr) == 1);
+	must(fi_cntr_wait(b.received, had + 1, LONG_MS) == -FI_EAVAIL);
+	must(fi_cntr_readerr(b.received) == 1);
 }
 
 // Two completion queues of one domain: whoever sleeps at one of them is not forgotten when a thread
