@@ -167,11 +167,23 @@ func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err
 		return c.UDPConn.ReadFromUDPAddrPort(b)
 	}
 	if d, ok := u.Receive(b); ok {
-		return d.N, c.from(d), nil
+		return d.N, c.from(d), asRead(d.Err)
 	}
 	n, addr, err = c.UDPConn.ReadFromUDPAddrPort(b)
 	u.Received(addr)
 	return n, addr, err
+}
+
+// asRead is an error of Receive as a read of the kernel's socket has it.
+func asRead(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *net.OpError
+	if errors.As(err, &e) {
+		e.Op = "read"
+	}
+	return err
 }
 
 // from is the address of a sender as the kernel would say it: a socket of IPv6 has IPv4's mapped.
@@ -202,7 +214,7 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 		return c.UDPConn.Read(b)
 	}
 	if d, ok := u.Receive(b); ok {
-		return d.N, nil
+		return d.N, asRead(d.Err)
 	}
 	n, err := c.UDPConn.Read(b)
 	from := c.remote
@@ -219,7 +231,9 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr ne
 	if u == nil {
 		return c.UDPConn.ReadMsgUDPAddrPort(b, oob)
 	}
-	if d, ok := u.Receive(b); ok {
+	if d, ok := u.Receive(b); ok && d.Err != nil {
+		return 0, 0, 0, netip.AddrPort{}, asRead(d.Err)
+	} else if ok {
 		oobn, flags = u.PutControl(oob, d)
 		if d.N < d.Len {
 			flags |= syscall.MSG_TRUNC
@@ -227,7 +241,11 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr ne
 		return d.N, oobn, flags, c.from(d), nil
 	}
 	n, oobn, flags, addr, err = c.UDPConn.ReadMsgUDPAddrPort(b, oob)
-	u.Received(addr)
+	from := addr
+	if err != nil {
+		from = netip.AddrPort{}
+	}
+	u.Received(from)
 	return n, oobn, flags, addr, err
 }
 

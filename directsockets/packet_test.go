@@ -158,6 +158,18 @@ func TestUDPBoundaries(t *testing.T) {
 	}
 }
 
+// readErrors returns the errors of each way to read.
+func readErrors(c interface {
+	net.PacketConn
+	Read(b []byte) (int, error)
+	ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error)
+}, b []byte) (all [3]error) {
+	_, _, all[0] = c.ReadFrom(b)
+	_, all[1] = c.Read(b)
+	_, _, _, _, all[2] = c.ReadMsgUDP(b, nil)
+	return all
+}
+
 // TestUDPDeadlines has deadlines, and Close, end reads of a socket with flows.
 func TestUDPDeadlines(t *testing.T) {
 	netnstest.CheckFDs(t)
@@ -178,6 +190,19 @@ func TestUDPDeadlines(t *testing.T) {
 		t.Errorf("%q, %v", buf[:n], err)
 	}
 	flowBetween(t, a, b) // again
+	had := b.Stats().ReceivedDirect
+	_ = b.SetReadDeadline(time.Now().Add(-time.Second))
+	_, _ = a.WriteTo([]byte("memory"), b.LocalAddr())
+	for i, err := range readErrors(b, buf) {
+		if want := readErrors(b.UDPConn, buf)[i]; err == nil || want == nil || err.Error() != want.Error() {
+			t.Errorf("read %d says %v, the kernel's %v", i, err, want)
+		}
+	}
+	_ = b.SetDeadline(time.Time{})
+	if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != "memory" || b.Stats().ReceivedDirect != had+1 {
+		t.Errorf("%q, %v, %d through memory", buf[:n], err, b.Stats().ReceivedDirect-had)
+	}
+	flowBetween(t, a, b)
 	_ = a.SetWriteDeadline(time.Now().Add(-time.Second))
 	if _, err := a.WriteTo([]byte("x"), b.LocalAddr()); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)

@@ -89,6 +89,7 @@ type Datagram struct {
 	From netip.AddrPort
 	To   netip.AddrPort
 	datagram.Meta
+	Err     error  // there is none, as the deadline has passed: what a Read of Config.Raw says
 	control []byte // by the kernel: its control messages
 }
 
@@ -107,6 +108,9 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 		in.waiting.Add(-1)
 	}
 	for {
+		if err := s.late(); err != nil {
+			return Datagram{Err: err}, true
+		}
 		d, ok, again := in.receive(b)
 		if !again {
 			return d, ok
@@ -115,29 +119,37 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 	}
 }
 
+// late returns the error of a read whose deadline has passed. The kernel's call may not say it: by
+// then another goroutine may have moved the deadline, and the call would wait, while senders use
+// the rings.
+func (s *Socket) late() error {
+	if !over(&s.readUntil) {
+		return nil
+	}
+	return s.cfg.Raw.Read(func(uintptr) bool { return true })
+}
+
 // receive is Receive when there may be flows. again: call it again, after a moment.
 func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !over(&in.s.readUntil) {
-		if in.turn++; in.turn%checkEvery == 0 {
-			in.check()
-		}
-		if d, ok = in.fromKept(b); ok {
-			return d, true, false
-		}
-		if in.waiting.Load() > 0 {
-			in.endBells()
-		}
-		if len(in.active) > 0 {
-			if d, ok, again = in.fromFlows(b); ok || again {
-				return d, ok, again
-			}
-		}
+	if in.turn++; in.turn%checkEvery == 0 {
 		in.check()
-		if d, ok = in.fromKept(b); ok { // of a flow that has ended meanwhile
-			return d, true, false
+	}
+	if d, ok = in.fromKept(b); ok {
+		return d, true, false
+	}
+	if in.waiting.Load() > 0 {
+		in.endBells()
+	}
+	if len(in.active) > 0 {
+		if d, ok, again = in.fromFlows(b); ok || again {
+			return d, ok, again
 		}
+	}
+	in.check()
+	if d, ok = in.fromKept(b); ok { // of a flow that has ended meanwhile
+		return d, true, false
 	}
 	in.dry()
 	in.waiting.Add(1)

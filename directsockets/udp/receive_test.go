@@ -217,3 +217,18 @@ func TestZone(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadlineMoved has the deadline of a receive pass, and another goroutine move that of the
+// kernel's socket before the receive would call it: the call would sleep, while the sender uses
+// the ring.
+func TestDeadlineMoved(t *testing.T) {
+	s, _ := receiverOfOne(t)
+	s.SetReadDeadline(time.Now().Add(-time.Second))
+	b := make([]byte, 10)
+	if d, ok := s.Receive(b); !ok || d.Err != nil || d.N != 1 {
+		t.Fatalf("%+v, %v: a datagram is in memory", d, ok)
+	}
+	if _, ok := s.Receive(b); ok || s.in.flows[0].phase != inArmed {
+		t.Errorf("it is %v: who sleeps now hears nothing of the sender", s.in.flows[0].phase)
+	}
+}

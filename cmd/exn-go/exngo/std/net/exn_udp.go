@@ -61,6 +61,14 @@ func (c *UDPConn) exnRemote() (to netip.AddrPort) {
 	return to
 }
 
+// exnWithin is what an error of Receive is about: the callers say the rest.
+func exnWithin(err error) error {
+	if e, ok := err.(*OpError); ok {
+		return e.Err
+	}
+	return err
+}
+
 // Read implements the [Conn] Read method.
 func (c *UDPConn) Read(b []byte) (int, error) {
 	if !c.exnOn() {
@@ -69,7 +77,9 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 		}
 		return c.conn.Read(b)
 	}
-	if d, ok := c.exn.direct.Receive(b); ok {
+	if d, ok := c.exn.direct.Receive(b); ok && d.Err != nil {
+		return 0, &OpError{Op: "read", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: exnWithin(d.Err)}
+	} else if ok {
 		return d.N, nil
 	}
 	n, err := c.conn.Read(b)
@@ -107,7 +117,9 @@ func (c *UDPConn) readFrom(b []byte, addr *UDPAddr) (int, *UDPAddr, error) {
 	if u == nil {
 		return c.exnPlainReadFrom(b, addr)
 	}
-	if d, ok := u.Receive(b); ok {
+	if d, ok := u.Receive(b); ok && d.Err != nil {
+		return 0, nil, exnWithin(d.Err)
+	} else if ok {
 		from := u.Own(d.From)
 		*addr = UDPAddr{IP: from.Addr().AsSlice(), Port: int(from.Port())}
 		return d.N, addr, nil
@@ -127,7 +139,7 @@ func (c *UDPConn) readFromAddrPort(b []byte) (n int, addr netip.AddrPort, err er
 		return c.exnPlainReadFromAddrPort(b)
 	}
 	if d, ok := u.Receive(b); ok {
-		return d.N, u.Own(d.From), nil
+		return d.N, u.Own(d.From), exnWithin(d.Err)
 	}
 	n, addr, err = c.exnPlainReadFromAddrPort(b)
 	u.Received(addr)
@@ -139,7 +151,9 @@ func (c *UDPConn) readMsg(b, oob []byte) (n, oobn, flags int, addr netip.AddrPor
 	if u == nil {
 		return c.exnPlainReadMsg(b, oob)
 	}
-	if d, ok := u.Receive(b); ok {
+	if d, ok := u.Receive(b); ok && d.Err != nil {
+		return 0, 0, 0, netip.AddrPort{}, exnWithin(d.Err)
+	} else if ok {
 		oobn, flags = u.PutControl(oob, d)
 		if d.N < d.Len {
 			flags |= syscall.MSG_TRUNC
