@@ -354,37 +354,55 @@ void ds_disconnected(struct ds_sock *s, int fd)
 	errno = saved;
 }
 
-void ds_fall_back(struct ds_sock *s, int fd)
+/* The outbound direction goes to the shadow, for good. Takes the lock of tx. */
+static void leave_tx(struct ds_sock *s, int fd)
 {
 	struct ds_shared *h = s->sh;
+	bool alone = ds_alone(s);
+
+	if (!ds_tx_take(s, alone))
+		return;
+	ds_tx_update(s, fd);
+	if (ds_mode(&h->tx_mode) <= TX_PAUSED)
+		ds_on_tx(s, ON_LEAVE);
+	if (ds_mode(&h->tx_mode) == TX_DIRECT) {
+		if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
+			ds_on_tx(s, ON_DEMOTE);
+		else
+			ds_tx_update(s, fd);
+	}
+	ds_unlock(&h->tx_lock, alone);
+}
+
+/* The inbound direction goes to the shadow, for good. Takes the lock of rx. */
+static void leave_rx(struct ds_sock *s, int fd)
+{
+	bool alone = ds_alone(s);
+
+	if (!ds_rx_take(s, alone))
+		return;
+	ds_rx_update(s, fd);
+	ds_rx_fall_back(s);
+	ds_unlock(&s->sh->rx_lock, alone);
+}
+
+/* The program needs the shadow to send, and with both to receive, too. */
+static void return_to_tcp(struct ds_sock *s, int fd, bool both)
+{
 	int saved = errno;
 
-	if (!h || ds_plain(s))
+	if (!s->sh || ds_plain(s))
 		return;
 	ds_sharer_use(s, fd);
 	ds_setup_do(offer_no_more, s);
-	if (!ds_has_segment(s)) {
-		errno = saved;
-		return;
+	if (ds_has_segment(s)) {
+		leave_tx(s, fd);
+		if (both)
+			leave_rx(s, fd);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);
 	}
-	bool alone = ds_alone(s);
-	if (ds_tx_take(s, alone)) {
-		ds_tx_update(s, fd);
-		if (ds_mode(&h->tx_mode) <= TX_PAUSED)
-			ds_on_tx(s, ON_LEAVE);
-		if (ds_mode(&h->tx_mode) == TX_DIRECT) {
-			if (ds_tx_end(&s->seg, &h->tx, &h->attention, DS_DEMOTE) == 0)
-				ds_on_tx(s, ON_DEMOTE);
-			else
-				ds_tx_update(s, fd);
-		}
-		ds_unlock(&h->tx_lock, alone);
-	}
-	if (ds_rx_take(s, alone)) {
-		ds_rx_update(s, fd);
-		ds_rx_fall_back(s);
-		ds_unlock(&h->rx_lock, alone);
-	}
-	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PROGRAM);
 	errno = saved;
 }
+
+void ds_fall_back(struct ds_sock *s, int fd) { return_to_tcp(s, fd, true); }
+void ds_send_back(struct ds_sock *s, int fd) { return_to_tcp(s, fd, false); }

@@ -184,18 +184,6 @@ static ssize_t got_or_error(struct ds_sock *s, size_t got)
 	return got ? (ssize_t)got : -1;
 }
 
-/* As recv_shadow, where the direction stays on the shadow for good: what the call returns. iov, n:
- * the whole of the program's memory. A call that has got something returns it with what is there:
- * the kernel would wait for SO_RCVLOWAT bytes once more. */
-static ssize_t recv_last(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
-{
-	if (!got)
-		return ds_shadow_recv(s, fd, iov, n, flags, false);
-	ssize_t r = recv_shadow(s, fd, c, flags & MSG_WAITALL ? flags : flags | MSG_DONTWAIT, true);
-
-	return (ssize_t)got + (r > 0 ? r : 0);
-}
-
 /* One look at where the direction is now: as recv_direct. */
 static ssize_t recv_once(struct ds_sock *s, int fd, struct ds_cursor *c, int flags, bool *shadow, bool *more)
 {
@@ -228,6 +216,37 @@ static int64_t sleep_until(const struct ds_sock *s, size_t got, int64_t deadline
 	return soon && (!deadline || soon < deadline) ? soon : deadline;
 }
 
+/* Does the kernel have the next byte, not the segment? */
+static bool by_kernel(const struct ds_sock *s)
+{
+	int mode = ds_has_segment(s) ? ds_mode(&s->sh->rx_mode) : RX_BACK;
+
+	return mode == RX_SHADOW || mode == RX_CATCH_UP || mode == RX_RETURNING || mode == RX_BACK;
+}
+
+/* What comes next for a call that has got something. As in the kernel, which knows only of what it
+ * copies itself, such a call ends before urgent data. */
+enum next { NEXT_BYTES, NEXT_NOTHING, NEXT_STOPS };
+
+/* Looks, where by_kernel(s): what reads after NEXT_BYTES stops before urgent data. */
+static enum next look_ahead(struct ds_sock *s, int fd)
+{
+	bool last = !ds_has_segment(s) || ds_mode(&s->sh->rx_mode) == RX_BACK;
+	ssize_t n = 1;
+	int at = 0;
+	char c;
+
+	if (last) /* elsewhere the segment has to be looked at, too */
+		n = ds_shadow_recv(s, fd, &(struct iovec){&c, 1}, 1, MSG_PEEK | MSG_DONTWAIT, false);
+	bool nothing = n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (n < 0 && !nothing)
+		ds_owe(s, errno);
+	ds_at_mark(s, ds_still(s, fd), &at);
+	if (at || (n <= 0 && !nothing))
+		return NEXT_STOPS;
+	return nothing ? NEXT_NOTHING : NEXT_BYTES;
+}
+
 /* Receives into c, until the call has all that it waits for; c is at the beginning of iov, or after
  * the bytes that the call has got already. */
 static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags, struct ds_cursor *c, size_t got)
@@ -238,23 +257,30 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 	bool peek = flags & MSG_PEEK;
 
 	for (;;) {
-		bool shadow = false, more = false;
+		bool shadow = false, more = false, kernel = by_kernel(s);
+		ssize_t r = -1;
 
 		if (peek) {
 			*c = begin; /* every look sees all */
 			got = 0;
 		}
-		ssize_t r = recv_once(s, fd, c, flags, &shadow, &more);
-		if (shadow && got && at_mark(fd))
+		enum next next = got && kernel ? look_ahead(s, fd) : NEXT_BYTES;
+		if (next == NEXT_STOPS)
 			return (ssize_t)got;
-		if (shadow && settled(s) && sleep_until(s, got, 0) == 0)
-			return recv_last(s, fd, iov, n, flags, c, got);
+		if (next == NEXT_BYTES)
+			r = recv_once(s, fd, c, flags, &shadow, &more);
+		else
+			errno = EAGAIN;
+		if (shadow && got && !kernel)
+			continue; /* it has come there now */
+		if (shadow && !got && settled(s)) /* and it stays there: the kernel waits, too */
+			return ds_shadow_recv(s, fd, iov, n, flags, false);
 		if (shadow) {
 			ds_tx_attend(s, fd);
 			r = recv_shadow(s, fd, c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
-			if (r < 0 && errno == EAGAIN && got && !(flags & MSG_WAITALL))
-				return (ssize_t)got; /* a sleep would wait for SO_RCVLOWAT bytes once more */
 		}
+		if (got && r < 0 && errno == EAGAIN && !(flags & MSG_WAITALL) && (shadow || (next == NEXT_NOTHING && (ds_has_segment(s) || ds_plain(s)))))
+			return (ssize_t)got; /* a sleep would wait for SO_RCVLOWAT bytes once more */
 		if (r > 0)
 			got += (size_t)r;
 		if (more || (r < 0 && errno == ESTALE))
@@ -273,7 +299,7 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		if (deadline < 0)
 			deadline = ds_deadline(fd, SO_RCVTIMEO);
 		int64_t until = sleep_until(s, got, deadline);
-		if (ds_wait(s, fd, POLLIN, until, deadline != 0) < 0 && (errno != EAGAIN || until == deadline))
+		if (ds_wait(s, fd, got && !peek && by_kernel(s) ? POLLIN | POLLPRI : POLLIN, until, deadline != 0) < 0 && (errno != EAGAIN || until == deadline))
 			return got_or_error(s, got);
 		fd = ds_still(s, fd);
 		if (peek && deadline > 0 && ds_now() >= deadline) { /* what it peeks at is there, and not enough */

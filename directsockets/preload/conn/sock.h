@@ -76,9 +76,9 @@ void ds_close(struct ds_sock *s, int fd) DS_HIDDEN;
 /* ---- bytes --------------------------------------------------------------- */
 
 /* recvmsg and sendmsg without address and control data: bytes moved, or -1 and
- * errno (with SIGPIPE, unless MSG_NOSIGNAL). Flags as theirs; MSG_ERRQUEUE and
- * control data are for the real call on the shadow; for MSG_OOB and
- * SO_OOBINLINE call ds_fall_back first and then the real one. */
+ * errno (with SIGPIPE, unless MSG_NOSIGNAL). Flags as theirs; MSG_ERRQUEUE,
+ * MSG_OOB and control data are for the real call on the shadow; before it sends
+ * the latter two call ds_send_back. */
 ssize_t ds_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_send(struct ds_sock *s, int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 
@@ -357,8 +357,10 @@ bool ds_yields(struct ds_sock *s) DS_HIDDEN;
 /* ---- giving up, fork, exec ------------------------------------------------ */
 
 /* Moves both directions back to the shadow, for good: for exec of a program without the library,
- * SCM_RIGHTS, MSG_OOB, io_uring. Does not wait for the peer. */
+ * SCM_RIGHTS, io_uring. Does not wait for the peer. */
 void ds_fall_back(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Moves the outbound direction alone: for MSG_OOB and control data, which the kernel sends. */
+void ds_send_back(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* The program has disconnected fd, by connect to AF_UNSPEC: all processes that share s go on with
  * the socket on the shadow, and what was unread is lost. */

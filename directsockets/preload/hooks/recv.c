@@ -9,13 +9,6 @@ static inline bool odd_recv(int flags)
 	return (flags & (MSG_ERRQUEUE | MSG_OOB)) != 0;
 }
 
-/* Moves the connection of a call with MSG_OOB back to TCP: urgent data is the kernel's. */
-static void odd(struct call *k, int fd, int flags)
-{
-	if (flags & MSG_OOB)
-		ds_fall_back(k->c->life.s, fd);
-}
-
 /* rc is what the kernel's error queue answered. If it is empty, a completion of ours (MSG_ZEROCOPY)
  * may be there for m. */
 static ssize_t told(struct call *k, int fd, ssize_t rc, struct msghdr *m, int flags)
@@ -119,10 +112,8 @@ OURS ssize_t recv_ours(int fd, void *p, size_t n, int flags, uintptr_t w)
 		return recv(fd, p, n, flags);
 	if (!k.c)
 		return received(&k, REAL(recv, fd, p, n, flags), flags);
-	if (odd_recv(flags)) {
-		odd(&k, fd, flags);
+	if (odd_recv(flags))
 		return told(&k, fd, REAL(recv, fd, p, n, flags), NULL, flags);
-	}
 	return recv_one(&k, fd, p, n, flags);
 }
 
@@ -161,7 +152,6 @@ OURS ssize_t recvfrom_ours(int fd, void *p, size_t n, int flags, struct sockaddr
 	if (!k.c)
 		return received(&k, REAL(recvfrom, fd, p, n, flags, addr, len), flags);
 	if (odd_recv(flags)) {
-		odd(&k, fd, flags);
 		ssize_t rc = REAL(recvfrom, fd, p, n, flags, addr, len);
 		if (rc >= 0)
 			return rc;
@@ -263,10 +253,8 @@ static ssize_t do_recvmsg(struct call *k, int fd, struct msghdr *m, int flags)
 {
 	ssize_t rc = -1;
 
-	if (odd_recv(flags) || !msg_there(m)) {
-		odd(k, fd, flags);
+	if (odd_recv(flags) || !msg_there(m))
 		return told(k, fd, REAL(recvmsg, fd, m, flags), m, flags);
-	}
 	if (m->msg_controllen > 0 && with_control(k, fd, m, flags, &rc))
 		return rc;
 	rc = iov_total(m->msg_iov, m->msg_iovlen) == 0 ? recv_none(k, fd, flags)

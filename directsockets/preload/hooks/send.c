@@ -18,12 +18,12 @@ static inline bool odd_send(int flags)
 	return (flags & (MSG_OOB | MSG_FASTOPEN)) != 0;
 }
 
-/* Moves the connection of a call with MSG_OOB back to TCP. False and errno: what has to be sent
- * before is not. */
+/* Moves what a call with MSG_OOB sends back to TCP. False and errno: what has to be sent before is
+ * not. */
 static bool odd(struct call *k, int fd, int flags)
 {
 	if (flags & MSG_OOB) {
-		ds_fall_back(k->c->life.s, fd);
+		ds_send_back(k->c->life.s, fd);
 		if (!ds_written(k->c->life.s, fd, flags))
 			return false;
 	}
@@ -189,7 +189,7 @@ static ssize_t do_sendmsg(struct call *k, int fd, const struct msghdr *m, int fl
 	}
 	/* Only the kernel can judge control data, and direct bytes carry none. */
 	if (m->msg_controllen > 0) {
-		ds_fall_back(k->c->life.s, fd);
+		ds_send_back(k->c->life.s, fd);
 		if (ds_on_shadow_tx(k->c->life.s)) {
 			ssize_t rc = KERNEL_SENDS(*k, fd, REAL(sendmsg, fd, m, flags), -1);
 			if (rc > 0)

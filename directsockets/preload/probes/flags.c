@@ -185,6 +185,78 @@ static void oob_mark(void)
 	to_mark(1);
 }
 
+/* Urgent data is sent while bytes are unread, which the peer, who makes no call, need not send
+ * again. how: 0, the end has shut nothing down; SHUT_RD + 1 or SHUT_WR + 1, that. */
+static void oob_while_unread(int how)
+{
+	int c, s;
+
+	pair(&c, &s);
+	put(c, "unread", 6);
+	arrived(s, 6);
+	if (how)
+		R(shutdown(s, how - 1));
+	R(send(s, "!", 1, MSG_OOB | MSG_NOSIGNAL));
+	R(recv(s, buf, 1, MSG_OOB));
+	R(recv(s, buf, 4, MSG_DONTWAIT));
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	out("%.2s", buf);
+	R(recv(s, buf, 10, MSG_DONTWAIT));
+	close(s);
+	close(c);
+}
+
+static void oob_unread(void)
+{
+	for (int how = 0; how <= SHUT_WR + 1; how++)
+		oob_while_unread(how);
+}
+
+struct waiter {
+	int fd, returned;
+	ssize_t n;
+};
+
+static void *wait_all(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->n = recv(w->fd, buf, 100, MSG_WAITALL);
+	__atomic_store_n(&w->returned, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* A receive waits for more than what comes before urgent data. */
+static void oob_waitall(void)
+{
+	static const char more[100];
+	pthread_t t;
+
+	for (int how = 0; how < 4; how++) {
+		struct waiter w = {0};
+		int c, inlined = how & 1;
+
+		(how & 2 ? pair_cold : pair)(&c, &w.fd);
+		setsockopt(w.fd, SOL_SOCKET, SO_OOBINLINE, &inlined, sizeof inlined);
+		put(c, "abc", 3);
+		pthread_create(&t, NULL, wait_all, &w);
+		for (int n = 3; n > 0; nap(1)) /* it has them, and waits */
+			ioctl(w.fd, FIONREAD, &n);
+		nap(20);
+		R(send(c, "!", 1, MSG_OOB));
+		for (long last = monotonic() + LONG / 6; !__atomic_load_n(&w.returned, __ATOMIC_SEQ_CST) && monotonic() < last;)
+			nap(1);
+		out("returned %d", __atomic_load_n(&w.returned, __ATOMIC_SEQ_CST));
+		put(c, more, sizeof more);
+		pthread_join(t, NULL);
+		out("%zd %.*s", w.n, w.n > 0 ? (int)w.n : 0, buf);
+		R(recv(w.fd, buf, 1, MSG_OOB));
+		R(recv(w.fd, buf, sizeof buf, 0));
+		close(c);
+		close(w.fd);
+	}
+}
+
 const struct probe flag_probes[] = {
 	{"peek", peek, 0},
 	{"peek-large", peek_large, 0},
@@ -194,6 +266,8 @@ const struct probe flag_probes[] = {
 	{"msg-trunc", truncate_flag, 0},
 	{"msg-more-cork", more_flag, 0},
 	{"oob", oob, 0},
+	{"oob-unread", oob_unread, 0},
+	{"oob-waitall", oob_waitall, 0},
 	{"oob-mark", oob_mark, 0},
 	{NULL, NULL, 0},
 };
