@@ -61,9 +61,11 @@ static bool resets(struct ds_sock *s, int fd, bool *second)
 /* This process ends its use of s, and is not the last one: or it is, and the others were killed, or
  * have ended without closing s. So the shadow is put on guard, if it has to be, before its last
  * descriptor is closed, whoever has that. One that keeps the lock, because it is stopped, lives: it
- * has s open. What is left behind is written whatever the others do, who may never call again. */
+ * has s open. What is left behind is written whatever the others do, who may never call again.
+ * What is unread, and stays that, has the peer reset: the kernel's last close does, too. */
 static void leave_rest(struct ds_sock *s, int fd)
 {
+	ds_rx_leaves(&s->seg, &s->sh->rx);
 	int how = ds_lock_for(&s->sh->tx_lock, DS_SECOND);
 	bool last = ds_single(s), second = false;
 

@@ -340,13 +340,15 @@ ssize_t ds_shadow_recv(struct ds_sock *s, int fd, const struct iovec *iov, int n
 void ds_break(struct ds_sock *s) DS_HIDDEN;           /* ends s after a breach */
 /* Ends both directions of s with an error and closes its doorbell; why: DS_WHY_x. */
 void ds_break_for(struct ds_sock *s, int why) DS_HIDDEN;
+/* Ends the outbound direction of s by a reset that comes after the peer's end: EPIPE. */
+void ds_break_tx(struct ds_sock *s) DS_HIDDEN;
 /* Both directions are on the shadow for good, which has nothing to do with what was sent before. */
 void ds_back(struct ds_sock *s) DS_HIDDEN;
 /* What moves a direction from one state to another: SPEC 9.4 and 9.5, by the names there. */
 enum {
 	ON_PROMOTE, ON_REACHED, ON_CUT, ON_SHUTDOWN, ON_DEMOTE, ON_PAUSE, ON_RESUME, ON_GONE, ON_FALL_BACK, ON_QUEUE, ON_RETURNED,
 	ON_HELD, ON_ENDED, ON_READ,
-	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN, ON_FAILED,
+	ON_FALLEN_BACK, ON_LEAVE, ON_WRITTEN, ON_FAILED, ON_KILLED,
 };
 enum { RX_BEFORE = 0xfe }; /* in ds_rx_steps: the state before ON_FALL_BACK */
 extern const struct ds_step ds_rx_steps[] DS_HIDDEN, ds_tx_steps[] DS_HIDDEN;

@@ -38,18 +38,24 @@ static bool killed(struct ds_sock *s, int fd)
 	const struct ds_shared *h = s->sh;
 	int tx = ds_mode(&h->tx_mode), rx = ds_mode(&h->rx_mode), there = 0;
 
-	if (!ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_CLOSED | DS_RESET)) || ds_seg_peer_relayed(&s->seg) ||
-	    (tx != TX_DIRECT && tx != TX_ENDED))
+	uint64_t sent, end;
+	bool left;
+
+	if (!ds_mode(&h->gone) || (ds_seg_peer_attention(&s->seg) & (DS_FALLEN_BACK | DS_CLOSED | DS_RESET)) || ds_seg_peer_relayed(&s->seg) ||
+	    (tx != TX_DIRECT && tx != TX_ENDED) || !ds_tx_unread(&s->seg, &h->tx, &sent, &left))
 		return false;
+	if (rx == RX_ENDED) /* TCP resets for what is sent later, too */
+		return tx == TX_DIRECT;
 	if (rx != RX_DIRECT && (rx != RX_SHADOW || REAL(ioctl, fd, DS_INQ, &there) < 0 || there))
 		return false; /* what is unread on the shadow would be lost */
-	uint64_t sent = ds_tx_unread(&s->seg, &h->tx);
-	return sent && sent < ds_kernel_ended(fd);
+	end = ds_kernel_ended(fd);
+	return end && (left || (sent && sent < end));
 }
 
-/* The peer is gone. If it was killed with data unread, the shadow is reset, as TCP would be; it was
- * shut down already: both directions are. True: they are, or the peer's node is lost. The caller
- * holds a direction's lock. */
+/* The peer is gone. If it was killed with data unread, the shadow is reset, as TCP would be. Where
+ * one end had shut its direction down, the segment's directions say so: TCP tells ECONNRESET, or
+ * after the peer's end EPIPE. True: they do, or the peer's node is lost. The caller holds a
+ * direction's lock. */
 static bool peer_is_lost(struct ds_sock *s, int fd)
 {
 	static const struct sockaddr none = {.sa_family = AF_UNSPEC};
@@ -58,15 +64,21 @@ static bool peer_is_lost(struct ds_sock *s, int fd)
 		return true;
 	if (!killed(s, fd))
 		return false;
-	int saved = errno;
 	if (ds_mode(&s->sh->tx_mode) == TX_ENDED) {
 		ds_break_for(s, DS_WHY_PEER);
 		return true;
 	}
+	int saved = errno, err;
+	socklen_t len = sizeof err;
+	bool half = ds_mode(&s->sh->rx_mode) == RX_ENDED;
 	ds_syscall(SYS_connect, fd, &none, sizeof none); /* its error is ECONNRESET from now on */
 	ds_syscall(SYS_shutdown, fd, SHUT_RDWR);
+	if (half) {
+		REAL(getsockopt, fd, SOL_SOCKET, SO_ERROR, &err, &len);
+		ds_break_tx(s);
+	}
 	errno = saved;
-	return false;
+	return half;
 }
 
 /* What returns to the shadow fd. */

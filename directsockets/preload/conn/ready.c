@@ -86,10 +86,8 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 		}
 		break;
 	case TX_ENDED:
-		r->now |= events & TX_EVENTS; /* EPIPE, at once */
-		break;
 	case TX_BROKEN:
-		r->now |= (events & TX_EVENTS) | POLLHUP | (DS_GET(h->owed) ? POLLERR : 0);
+		r->now |= events & TX_EVENTS; /* EPIPE, at once */
 		break;
 	default: /* TX_RETURNING too: it goes on when the shadow takes more */
 		r->kernel |= events & TX_EVENTS;
@@ -115,6 +113,8 @@ struct ds_ready ds_ready(struct ds_sock *s, int fd, unsigned events)
 		ready_tx(s, fd, events, &r);
 	else
 		ds_tx_attend(s, fd);
+	if (__builtin_expect(ds_mode(&s->sh->tx_mode) == TX_BROKEN, 0))
+		r.now |= POLLHUP | (DS_GET(s->sh->owed) ? POLLERR : 0);
 	return r;
 }
 
@@ -128,7 +128,7 @@ uint64_t ds_edges(struct ds_sock *s)
 	uint64_t arrived = ds_rx_arrived(&s->seg, &h->rx, &seen);
 	bool left = ds_left(s), end = left || ds_mode(&h->rx_mode) == RX_ENDED || ds_rx_ends(&s->seg, &h->rx, &seen);
 	uint64_t ends = (uint64_t)ds_mode(&h->rx_shut) | (uint64_t)(!left && ds_mode(&h->rx_mode) == RX_BROKEN) << 1 | (uint64_t)end << 2 |
-			(uint64_t)(ds_mode(&h->tx_mode) == TX_ENDED) << 3;
+			(uint64_t)(ds_mode(&h->tx_mode) == TX_ENDED || ds_mode(&h->tx_mode) == TX_BROKEN) << 3;
 	if (__builtin_expect(__atomic_load_n(&h->zc_own, __ATOMIC_RELAXED), 0)) /* an error that the queue has is an edge, too */
 		ends |= (uint64_t)(__atomic_load_n(&h->zc_next, __ATOMIC_ACQUIRE) & 0xf) << 4;
 	__atomic_store_n(&s->seen, seen, __ATOMIC_RELAXED);

@@ -100,6 +100,7 @@ const struct ds_step ds_tx_steps[] = {
 	{TX_DIRECT, ON_PAUSE, TX_PAUSED},
 	{TX_DIRECT, ON_SHUTDOWN, TX_ENDED},
 	{TX_DIRECT, ON_GONE, TX_BACK},
+	{TX_DIRECT, ON_KILLED, TX_BROKEN},
 	{TX_RETURNING, ON_WRITTEN, TX_BACK},
 	{TX_RETURNING, ON_ENDED, TX_ENDED},
 	{TX_RETURNING, ON_FAILED, TX_BACK},
@@ -204,6 +205,13 @@ void ds_break_for(struct ds_sock *s, int why)
 	ds_stats_say(s->entry, DS_MODE_DEMOTED, why);
 	/* The peer finds end of file on its doorbell, as do our own sleepers. */
 	ds_syscall(SYS_shutdown, s->seg.bell, SHUT_RDWR);
+}
+
+void ds_break_tx(struct ds_sock *s)
+{
+	__atomic_store_n(&s->sh->owed, EPIPE, __ATOMIC_RELAXED);
+	ds_on_tx(s, ON_KILLED);
+	ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_PEER);
 }
 
 void ds_break(struct ds_sock *s) { ds_break_for(s, DS_WHY_BREACH); }

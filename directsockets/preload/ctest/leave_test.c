@@ -29,7 +29,7 @@ struct table {
 };
 static struct table rx = {.names = rx_names, .states = 9, .broken = RX_BROKEN}, tx = {.names = tx_names, .states = 7, .broken = TX_BROKEN};
 static const char *const events[] = {"promote", "reached", "cut", "shutdown", "demote", "pause", "resume", "gone", "fallback", "queue", "returned",
-				     "held", "ended", "read", "fallen-back", "leave", "written", "failed"};
+				     "held", "ended", "read", "fallen-back", "leave", "written", "failed", "killed"};
 
 // Has the library the step? A name may be of several states ("over").
 static int has(const struct table *t, const struct ds_step *step, const char *from, const char *event, const char *to)

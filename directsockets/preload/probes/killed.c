@@ -322,7 +322,97 @@ static void killed_told(void)
 	out("told otherwise: %d %d %d", otherwise[POLL], otherwise[LEVEL], otherwise[EDGE]);
 }
 
+/* The peer has ended its direction, and is killed with bytes unread. */
+static void half_live(void *arg)
+{
+	const struct peer *p = arg;
+
+	close(p->c);
+	shutdown(p->s, SHUT_WR);
+	for (;;)
+		pause();
+}
+
+static void killed_half(void)
+{
+	struct peer p = {0};
+	struct sockaddr_in a;
+
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < 4; i++) {
+		int err = 0, ep = ep_new();
+		socklen_t n = sizeof err, len = sizeof a;
+
+		pair(&p.c, &p.s);
+		ep_set(ep, EPOLL_CTL_ADD, p.c, EPOLLIN | EPOLLRDHUP | EPOLLET, 1);
+		pid_t pid = start(half_live, &p);
+		close(p.s);
+		put(p.c, "unread", 6);
+		ended(p.c);
+		ep_show(ep, 1, LONG);
+		R(read(p.c, buf, sizeof buf));
+		nap(30);
+		kill_now(pid);
+		if (i != 3)
+			cut(p.c);
+		ep_show(ep, 1, LONG);
+		if (i == 1) {
+			R(getsockopt(p.c, SOL_SOCKET, SO_ERROR, &err, &n));
+			out("%s", errname(err));
+		}
+		if (i != 2)
+			R(write(p.c, "x", 1));
+		R(getpeername(p.c, (struct sockaddr *)&a, &len));
+		rest(p.c);
+		close(ep);
+	}
+}
+
+enum { BY_CLOSE, BY_EXIT, BY_EXIT_NOW, WAYS };
+
+/* One that shares s with another ends it. The other one was killed, so it is never the last. */
+static void ends_shared(void *arg)
+{
+	const struct peer *p = arg;
+	pid_t other;
+
+	close(p->c);
+	if ((other = fork()) == 0) {
+		put(p->s, "x", 1);
+		for (;;)
+			pause();
+	}
+	readable(p->s, LONG);
+	kill_now(other);
+	if (p->reads == BY_CLOSE)
+		close(p->s);
+	else if (p->reads == BY_EXIT)
+		exit(0);
+	_exit(0);
+}
+
+/* The last close finds bytes unread that have just come. */
+static void killed_sharer(void)
+{
+	struct peer p;
+	char b;
+
+	signal(SIGPIPE, SIG_IGN);
+	for (p.reads = 0; p.reads < WAYS; p.reads++) {
+		pair(&p.c, &p.s);
+		pid_t pid = start(ends_shared, &p);
+		close(p.s);
+		get(p.c, &b, 1); /* the other one uses it, too */
+		put(p.c, "unread", 6);
+		finish(pid);
+		cut(p.c);
+		rest(p.c);
+	}
+}
+
 const struct probe killed_probes[] = {
+	{"killed-half", killed_half, 0},
+	{"killed-sharer", killed_sharer, 0},
 	{"killed-told", killed_told, 0},
 	{"killed-polled", killed_polled, 0},
 	{"killed-unread", killed_unread, 0},

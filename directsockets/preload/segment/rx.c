@@ -368,6 +368,16 @@ uint64_t ds_rx_arrived(struct ds_seg *g, struct ds_rx *r, uint64_t *seen)
 	return n & ((1ull << 56) - 1);
 }
 
+void ds_rx_leaves(struct ds_seg *g, struct ds_rx *r)
+{
+	uint64_t seen = 0, left = GET(&g->own->left);
+
+	arrivals(g, GET(&r->pos[ACQUIRE(&r->cur) & 1].count), &seen);
+	/* Of several that end, the one that has found most counts. */
+	while (left < seen && !__atomic_compare_exchange_n(&g->own->left, &left, seen, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 uint64_t ds_rx_stamp(struct ds_seg *g, struct ds_rx *r, uint64_t told)
 {
 	uint64_t count = GET(&r->pos[ACQUIRE(&r->cur) & 1].count);

@@ -73,8 +73,8 @@ struct ds_slot {
 };
 
 struct ds_ctrl {
-	uint64_t consumed, freed, taken;
-	uint8_t pad0[104];
+	uint64_t consumed, freed, taken, left;
+	uint8_t pad0[96];
 	uint32_t attention, cpu, state, flags;
 	uint64_t fallback_slot;
 	uint32_t fallback_off, class;
@@ -295,9 +295,10 @@ bool ds_tx_left_paused(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
 int ds_tx_room(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
 /* About how many bytes were sent that the peer has not consumed. */
 uint64_t ds_tx_queued(struct ds_seg *, struct ds_tx *) DS_HIDDEN;
-/* When the first data was sent that the peer, which is gone, has left unread, in ds_ticks; 0: there
- * is none, or it is not known. Any caller. */
-uint64_t ds_tx_unread(struct ds_seg *, const struct ds_tx *) DS_HIDDEN;
+/* Has the peer, which is gone, left data unread? *sent: when the first of that was sent, in
+ * ds_ticks; 0: it is not known. *left: a process of the peer has found it when it ended. Any
+ * caller. */
+bool ds_tx_unread(struct ds_seg *, const struct ds_tx *, uint64_t *sent, bool *left) DS_HIDDEN;
 /* Returning to TCP (SPEC 5.5). ds_tx_return_begin says RETURNED and finds where in the queue the
  * unconsumed bytes begin: 0 or DS_BREACH. ds_tx_return then passes every byte from there on to out,
  * in order; out returns how many it took, or -1. 0: all; DS_AGAIN: not all, continue later at *slot
@@ -327,6 +328,8 @@ uint64_t ds_rx_arrived(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDE
 /* When the first message was sent that is unread and newer than told, a count of ds_rx_arrived, in
  * ds_ticks. It is the peer's claim; 0: it makes none. Any caller. */
 uint64_t ds_rx_stamp(struct ds_seg *, struct ds_rx *, uint64_t told) DS_HIDDEN;
+/* This process ends its use of the connection: says how much has arrived. Any caller. */
+void ds_rx_leaves(struct ds_seg *, struct ds_rx *) DS_HIDDEN;
 /* True if the last message that has arrived is SHUTDOWN. It is the peer's claim: for POLLRDHUP
  * beside unread data. */
 bool ds_rx_ends(struct ds_seg *, struct ds_rx *, uint64_t *seen) DS_HIDDEN;

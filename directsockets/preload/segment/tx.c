@@ -459,21 +459,24 @@ uint64_t ds_tx_queued(struct ds_seg *g, struct ds_tx *t)
 	return sum;
 }
 
-uint64_t ds_tx_unread(struct ds_seg *g, const struct ds_tx *t)
+bool ds_tx_unread(struct ds_seg *g, const struct ds_tx *t, uint64_t *sent, bool *left)
 {
 	uint64_t taken = ACQUIRE(&g->peer->taken), count = GET(&t->count);
 
 	if (!(GET(&g->peer->flags) & DS_TAKES) || count - taken > g->slots)
-		return 0;
+		return false;
 	for (; taken != count; taken++) {
 		const volatile struct ds_slot *s = sent_slot(g, taken);
 		uint64_t status = GET(&s->status);
 		unsigned len = status >> 40 & 0xff;
 
-		if (data_of(s, status))
-			return len <= DS_STAMPED ? GET64(s, stamp_at(len)) : GET((const volatile uint64_t *)&g->txstamps[taken % DS_STAMP_RING]);
+		if (!data_of(s, status))
+			continue;
+		*sent = len <= DS_STAMPED ? GET64(s, stamp_at(len)) : GET((const volatile uint64_t *)&g->txstamps[taken % DS_STAMP_RING]);
+		*left = taken < GET(&g->peer->left);
+		return true;
 	}
-	return 0;
+	return false;
 }
 
 int ds_tx_return_begin(struct ds_seg *g, struct ds_tx *t, struct ds_attention *a, uint64_t *slot, uint64_t *off)
