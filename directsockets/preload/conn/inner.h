@@ -239,9 +239,6 @@ static inline void ds_node_tell(struct ds_sock *s, int fd) { ds_seg_tell(&s->seg
 bool ds_addresses(int fd, int side, struct ds_info *info) DS_HIDDEN;
 ssize_t ds_real_send(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
 ssize_t ds_real_recv(int fd, const struct iovec *iov, int n, int flags) DS_HIDDEN;
-/* Notes an error that the program has not been told: of a connection that is broken, or taken from
- * the shadow. One call is told it, before all say end of file or EPIPE. */
-void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
 /* What a read into iov tells where the shadow says end of file: 0, or -1 and the error that is
  * owed, once. */
 ssize_t ds_end(struct ds_sock *s, const struct iovec *iov, int n) DS_HIDDEN;

@@ -187,6 +187,10 @@ void ds_look_at_peer(struct ds_sock *s, int fd) DS_HIDDEN;
 bool ds_ask_peer(struct ds_sock *s, int fd) DS_HIDDEN;
 /* The error of the shadow, which is told by that; 0: none, or s is direct and its peer is there. */
 int ds_take_error(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Notes an error that the program has not been told: of a connection that is broken, or taken from
+ * the shadow; of one that is not ds_plain. One call is told it, before all say end of file or
+ * EPIPE. */
+void ds_owe(struct ds_sock *s, int error) DS_HIDDEN;
 /* What a call is told that found the error shadow (0: none) on the shadow: that, or the error that
  * is owed to the program, which is owed no more. A connection that is broken has one error. */
 int ds_tell_error(struct ds_sock *s, int shadow) DS_HIDDEN;

@@ -305,6 +305,8 @@ static int recv_many(struct call *k, int fd, struct mmsghdr *v, unsigned n, int 
 			errno = EFAULT;
 			rc = -1;
 		}
+		if (rc < 0 && i > 0 && !ds_plain(k->c->life.s))
+			ds_owe(k->c->life.s, errno); /* the next call's */
 		if (rc < 0)
 			return i > 0 ? (int)i : -1;
 		v[i].msg_len = (unsigned)rc;
@@ -324,12 +326,12 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, ds_mmflags flags, str
 	CALL_WAITING(k, fd, !((int)flags & (MSG_DONTWAIT | MSG_ERRQUEUE)));
 	if (k.dgram)
 		return recvmmsg(fd, v, n, flags, timeout);
-	if (!k.c || (timeout && !time_fine(timeout)))
+	if (!k.c || ds_plain(k.c->life.s) || (timeout && !time_fine(timeout)))
 		return REAL(recvmmsg, fd, v, n, flags, timeout);
 	struct timespec deadline;
 
 	/* As in the kernel, which looks for an error before the bytes. */
-	int err = flags & MSG_ERRQUEUE ? 0 : ds_take_error(k.c->life.s, fd);
+	int err = flags & MSG_ERRQUEUE ? 0 : ds_tell_error(k.c->life.s, ds_take_error(k.c->life.s, fd));
 	if (err) {
 		errno = err;
 		return -1;

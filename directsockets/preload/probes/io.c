@@ -350,6 +350,44 @@ static void bad_pointers(void)
 	R(write(c, null, 0));
 }
 
+static void *reset_later(void *fd)
+{
+	struct linger l = {1, 0};
+
+	nap(50);
+	setsockopt(*(int *)fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+	close(*(int *)fd);
+	return NULL;
+}
+
+/* recvmmsg has got some when the connection is reset: the next call is told. */
+static void mmsgs_reset(void)
+{
+	char b[3];
+	struct iovec v = {b, 1};
+	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}};
+	pthread_t t;
+
+	for (int i = 0; i < 3; i++) {
+		int c, s, err = 0;
+		socklen_t n = sizeof err;
+		pair(&c, &s);
+		put(c, "ab", 2);
+		pthread_create(&t, NULL, reset_later, &c);
+		R(recvmmsg(s, m, 3, 0, NULL));
+		pthread_join(t, NULL);
+		if (i == 0)
+			R(recvmmsg(s, m, 3, 0, NULL));
+		if (i == 1) {
+			R(getsockopt(s, SOL_SOCKET, SO_ERROR, &err, &n));
+			out("%s", errname(err));
+		}
+		R(recv(s, b, 1, 0));
+		R(recv(s, b, 1, 0));
+		close(s);
+	}
+}
+
 const struct probe io_probes[] = {
 	{"echo", echo, 0},
 	{"banner", banner, 0},
@@ -360,6 +398,7 @@ const struct probe io_probes[] = {
 	{"vectors", vectors, 0},
 	{"msgs", msgs, 0},
 	{"mmsgs", mmsgs, 0},
+	{"mmsgs-reset", mmsgs_reset, 0},
 	{"sendto-address", sendto_address, 0},
 	{"fionread", fionread, 0},
 	{"zero-lengths", zero_lengths, 0},
