@@ -105,7 +105,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	}
 	var ports []txloop.Port
 	for i := range cfg.Nodes {
-		n, err := c.add(i, cfg.Node, join, groups, ready)
+		n, err := c.addNode(i, cfg.Node, join, groups, ready)
 		if err != nil {
 			return c, err
 		}
@@ -129,7 +129,7 @@ func StartCluster(cfg ClusterConfig) (c *Cluster, err error) {
 	return c, nil
 }
 
-func (c *Cluster) add(i int, cfg Config, join func(*nic.NIC) error, groups *multicast.Local, ready func()) (*Node, error) {
+func (c *Cluster) addNode(i int, cfg Config, join func(*nic.NIC) error, groups *multicast.Local, ready func()) (*Node, error) {
 	ns, err := netns.New()
 	if err != nil {
 		return nil, err

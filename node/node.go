@@ -126,7 +126,7 @@ func New(cfg Config) (n *Node, err error) {
 			return n, err
 		}
 		n.Interface.SetReceiver(n.Ether)
-		return n, n.place.begin(n, cfg)
+		return n, n.place.configure(n, cfg)
 	}
 	if n.Stack, err = ipstack.New(ipstack.Config{
 		Link:       n.Interface,
@@ -137,7 +137,7 @@ func New(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.Interface.SetReceiver(n.Stack)
-	return n, n.place.begin(n, cfg)
+	return n, n.place.configure(n, cfg)
 }
 
 // Watch has f called with each packet that the host sends from now on, before it goes anywhere. f

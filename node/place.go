@@ -69,8 +69,8 @@ const (
 	over                       // removed, or the node is closed
 )
 
-// begin configures the interface in the namespace of cfg, and follows it from there.
-func (p *place) begin(n *Node, cfg Config) error {
+// configure configures the interface in the namespace of cfg, and follows it from there.
+func (p *place) configure(n *Node, cfg Config) error {
 	conn, err := hostnet.Open(cfg.NS)
 	if err != nil {
 		return err
@@ -93,12 +93,12 @@ func (p *place) begin(n *Node, cfg Config) error {
 			return errors.Join(err, conn.Close())
 		}
 	}
-	p.move(atHome, conn, index, nil)
+	p.changeState(atHome, conn, index, nil)
 	if err := conn.Configure(index, p.cfg); err != nil {
 		return err
 	}
 	p.up = true
-	watcher, err := conn.Watch(index, p.follow)
+	watcher, err := conn.Watch(index, p.mirrorEvent)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,9 @@ func (p *place) begin(n *Node, cfg Config) error {
 	return nil
 }
 
-// move changes the state. It takes the connection and the namespace, and closes those of before.
-func (p *place) move(to placeState, conn *hostnet.Conn, index int, ns *netns.NS) error {
+// changeState changes the state. It takes the connection and the namespace, and closes those of
+// before.
+func (p *place) changeState(to placeState, conn *hostnet.Conn, index int, ns *netns.NS) error {
 	p.mu.Lock()
 	oldConn, oldNS := p.conn, p.ns
 	p.state, p.conn, p.index, p.ns = to, conn, index, ns
@@ -133,11 +134,11 @@ func (p *place) track(watcher *hostnet.Watcher) {
 			return
 		case <-watcher.Done():
 		}
-		_ = p.move(away, nil, 0, nil) // to close what only listens cannot lose anything
+		_ = p.changeState(away, nil, 0, nil) // to close what only listens cannot lose anything
 		for watcher = nil; watcher == nil; {
 			var err error
-			if watcher, err = p.find(); errors.Is(err, tun.ErrGone) || errors.Is(err, tun.ErrClosed) {
-				_ = p.move(over, nil, 0, nil)
+			if watcher, err = p.findInterface(); errors.Is(err, tun.ErrGone) || errors.Is(err, tun.ErrClosed) {
+				_ = p.changeState(over, nil, 0, nil)
 				return
 			}
 			if watcher != nil {
@@ -152,8 +153,9 @@ func (p *place) track(watcher *hostnet.Watcher) {
 	}
 }
 
-// find watches the interface where it is now. tun.ErrGone, tun.ErrClosed: it is nowhere.
-func (p *place) find() (*hostnet.Watcher, error) {
+// findInterface watches the interface where it is now. tun.ErrGone, tun.ErrClosed: it is
+// nowhere.
+func (p *place) findInterface() (*hostnet.Watcher, error) {
 	ns, name, err := p.node.Device.Where()
 	if err != nil {
 		return nil, err
@@ -174,21 +176,21 @@ func (p *place) find() (*hostnet.Watcher, error) {
 		state = atHome
 	}
 	p.up = false
-	err = p.move(state, conn, link.Index, ns)
+	err = p.changeState(state, conn, link.Index, ns)
 	var watcher *hostnet.Watcher
 	if err == nil {
-		watcher, err = conn.Watch(link.Index, p.follow)
+		watcher, err = conn.Watch(link.Index, p.mirrorEvent)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.move(away, nil, 0, nil))
+		return nil, errors.Join(err, p.changeState(away, nil, 0, nil))
 	}
 	return watcher, nil
 }
 
-// follow mirrors the kernel's addresses and routes of the interface into the stack, and restores
-// those of its own that the kernel removed. It ignores what the stack refuses: the stack counts the
-// packets concerned as having no route.
-func (p *place) follow(e hostnet.Event) {
+// mirrorEvent mirrors the kernel's addresses and routes of the interface into the stack, and
+// restores those of its own that the kernel removed. It ignores what the stack refuses: the
+// stack counts the packets concerned as having no route.
+func (p *place) mirrorEvent(e hostnet.Event) {
 	stack := p.node.Stack // nil: the kernel knows addresses and routes
 	switch e.Kind {
 	case hostnet.LinkChanged:
@@ -265,7 +267,7 @@ func (p *place) close() error {
 		close(p.stop)
 		<-p.tracked
 	}
-	return p.move(over, nil, 0, nil)
+	return p.changeState(over, nil, 0, nil)
 }
 
 // OnAddrs calls f with the interface's addresses, now and whenever they change: those that programs

@@ -87,11 +87,11 @@ func TestRootUnwatched(t *testing.T) {
 	}
 	p.tracked = nil // this test looks
 	for room, unwatched := 0, false; ; room++ {
-		if err := p.move(away, nil, 0, nil); err != nil {
+		if err := p.changeState(away, nil, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		restore := leaveDescriptors(t, room)
-		watcher, err := p.find()
+		watcher, err := p.findInterface()
 		restore()
 		if err == nil {
 			if !unwatched {

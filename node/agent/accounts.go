@@ -54,20 +54,20 @@ type accountLogger struct {
 }
 
 func (l accountLogger) Info(msg string, args ...any) {
-	if args, ok := l.all.take(l.account, args); ok {
+	if args, ok := l.all.takeLine(l.account, args); ok {
 		l.all.to.Info(msg, args...)
 	}
 }
 
 func (l accountLogger) Warn(msg string, args ...any) {
-	if args, ok := l.all.take(l.account, args); ok {
+	if args, ok := l.all.takeLine(l.account, args); ok {
 		l.all.to.Warn(msg, args...)
 	}
 }
 
-// take takes a line from an account's budget, and returns the values to log with it; false: drop
-// it.
-func (a *accounts) take(account string, args []any) ([]any, bool) {
+// takeLine takes a line from an account's budget, and returns the values to log with it; false:
+// drop it.
+func (a *accounts) takeLine(account string, args []any) ([]any, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()

@@ -48,7 +48,7 @@ type agent struct {
 	log      logger.Logger
 	lines    *accounts     // writes to log what accounts cause
 	proc     string        // where the processes are
-	own      uint64        // inode of this process's namespace, which is served, too; 0: it is not
+	ownInode uint64        // inode of this process's namespace, which is served, too; 0: it is not
 	doorPath string        // "": there is no door
 	pin      string        // see Config
 	every    time.Duration // between two looks
@@ -58,7 +58,7 @@ type agent struct {
 	search   *search
 	attacher *attacher
 	door     *door
-	at       map[uint64]*place
+	places   map[uint64]*place
 	// told: namespaces that another broker serves, that could not be entered, or of which there are
 	// too many, which the log knows, and when that was found last.
 	told map[uint64]time.Time
@@ -68,14 +68,14 @@ type agent struct {
 
 // place is a namespace and its broker.
 type place struct {
-	ns     *netns.NS
-	of     string // see accountOf
-	server *broker.Server
-	ruled  func() // ends the search for its rules
-	teller *control.Teller
-	whose  control.Whose
-	seen   time.Time // when a process there last asked
-	ended  chan error
+	ns      *netns.NS
+	account string // see accountOf
+	server  *broker.Server
+	ruled   func() // ends the search for its rules
+	teller  *control.Teller
+	whose   control.Whose
+	seen    time.Time // when a process there last asked
+	ended   chan error
 }
 
 // Config is what an agent is given.
@@ -98,8 +98,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if !ok {
 		return errors.New("agent: /proc is not mounted")
 	}
-	a := &agent{log: cfg.Log, proc: procDir, own: own, doorPath: broker.DoorPath, pin: cfg.Pin, every: lookTime, attacher: newAttacher(cfg.Attach), rules: cfg.Rules}
-	return a.run(ctx, cfg.Ready)
+	a := &agent{log: cfg.Log, proc: procDir, ownInode: own, doorPath: broker.DoorPath, pin: cfg.Pin, every: lookTime, attacher: newAttacher(cfg.Attach), rules: cfg.Rules}
+	return a.serveNamespaces(ctx, cfg.Ready)
 }
 
 // newPairs begins to look at handshakes. What cannot be pinned ends with the agent.
@@ -112,7 +112,7 @@ func (a *agent) newPairs() (*pairing.Pairs, error) {
 	return pairs, err
 }
 
-func (a *agent) run(ctx context.Context, ready func()) (err error) {
+func (a *agent) serveNamespaces(ctx context.Context, ready func()) (err error) {
 	pairs, err := a.newPairs()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	}
 	defer a.attacher.work.Wait()
 	a.lines = newAccounts(a.log)
-	a.at, a.told, a.nodes, a.search = make(map[uint64]*place), make(map[uint64]time.Time), make(map[uint64]int), newSearch(a.proc)
+	a.places, a.told, a.nodes, a.search = make(map[uint64]*place), make(map[uint64]time.Time), make(map[uint64]int), newSearch(a.proc)
 	a.group = broker.NewGroup(func(client uint64) (broker.End, bool) {
 		end, ok := pairs.Server(client)
 		return broker.End(end), ok
@@ -148,13 +148,13 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	tick := time.NewTicker(a.every)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		if err := a.look(time.Now()); err != nil {
+		if err := a.lookForAskers(time.Now()); err != nil {
 			return err
 		}
 		a.attachNext(ctx, time.Now())
 		a.noteStays()
 		a.group.SetServices(pairs.Services())
-		a.door.open()
+		a.door.resetBudget()
 		if first {
 			ready()
 		}
@@ -167,7 +167,7 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 			case <-ctx.Done():
 				return nil
 			case pid := <-a.door.knocks():
-				a.hear(pid, time.Now())
+				a.serveCaller(pid, time.Now())
 			case r := <-a.attacher.done:
 				a.attachEnded(r, time.Now())
 				a.attachNext(ctx, time.Now())
@@ -180,15 +180,15 @@ func (a *agent) run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-// look serves the namespaces in which somebody asks now, and leaves those in which nobody does, or
-// that a node is to serve.
-func (a *agent) look(now time.Time) error {
-	found, err := a.search.find(now, a.own)
+// lookForAskers serves the namespaces in which somebody asks now, and leaves those in which
+// nobody does, or that a node is to serve.
+func (a *agent) lookForAskers(now time.Time) error {
+	found, err := a.search.findAskers(now, a.ownInode)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	if a.own != 0 {
-		found[a.own] = os.Getpid()
+	if a.ownInode != 0 {
+		found[a.ownInode] = os.Getpid()
 	}
 	a.meetAll(found, now)
 	for inode := range a.told {
@@ -197,11 +197,11 @@ func (a *agent) look(now time.Time) error {
 			delete(a.nodes, inode)
 		}
 	}
-	for inode, p := range a.at {
+	for inode, p := range a.places {
 		if now.Sub(p.seen) >= stayTime || broker.Reserved(inode) {
-			delete(a.at, inode)
+			delete(a.places, inode)
 			if err := p.close(); err != nil {
-				a.logOf(p.of).Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
+				a.logOf(p.account).Warn("direct sockets: namespace was left", "namespace", inode, "reason", err)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func (a *agent) look(now time.Time) error {
 func (a *agent) followNodes(now time.Time) {
 	for inode, pid := range a.nodes {
 		if !broker.Reserved(inode) {
-			a.meet(inode, pid, now)
+			a.serveAsker(inode, pid, now)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (a *agent) meetAll(found map[uint64]int, now time.Time) {
 	var again []uint64
 	for inode, pid := range found {
 		if a.told[inode].IsZero() {
-			a.meet(inode, pid, now)
+			a.serveAsker(inode, pid, now)
 		} else {
 			again = append(again, inode)
 		}
@@ -231,20 +231,20 @@ func (a *agent) meetAll(found map[uint64]int, now time.Time) {
 	slices.SortFunc(again, func(x, y uint64) int { return a.told[x].Compare(a.told[y]) })
 	begin := time.Now()
 	for _, inode := range again {
-		a.meet(inode, found[inode], now)
+		a.serveAsker(inode, found[inode], now)
 		if time.Since(begin) >= searchTime {
 			return
 		}
 	}
 }
 
-// meet serves the namespace of a process that asks.
-func (a *agent) meet(inode uint64, pid int, now time.Time) {
-	p := a.at[inode]
+// serveAsker serves the namespace of a process that asks.
+func (a *agent) serveAsker(inode uint64, pid int, now time.Time) {
+	p := a.places[inode]
 	if p == nil {
 		var err error
 		delete(a.nodes, inode)
-		if p, err = a.serve(inode, pid); err != nil {
+		if p, err = a.startBroker(inode, pid); err != nil {
 			if errors.Is(err, errNode) {
 				a.nodes[inode] = pid
 			}
@@ -257,9 +257,9 @@ func (a *agent) meet(inode uint64, pid int, now time.Time) {
 			}
 			return
 		}
-		a.at[inode] = p
+		a.places[inode] = p
 		delete(a.told, inode)
-		a.logOf(p.of).Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
+		a.logOf(p.account).Info("direct sockets", "namespace", inode, "container", p.whose.Container, "name", p.whose.Name)
 	}
 	p.seen = now
 }
@@ -273,8 +273,8 @@ func (a *agent) logOf(account string) logger.Logger {
 	return a.lines.For(account)
 }
 
-// serve makes the broker of a process's namespace, and runs it.
-func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
+// startBroker makes the broker of a process's namespace, and runs it.
+func (a *agent) startBroker(inode uint64, pid int) (p *place, err error) {
 	if broker.Reserved(inode) {
 		return nil, errNode
 	}
@@ -287,13 +287,13 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 		return nil, errors.Join(fmt.Errorf("agent: process %d has left its namespace", pid), p.ns.Close())
 	}
 	p.whose = control.Whose{Name: hostName}
-	if inode != a.own {
-		if p.of = accountOf(a.proc, pid); p.of != "" && a.namespacesOf(p.of) >= maxNamespaces {
-			return nil, errors.Join(fmt.Errorf("agent: %.12s has %d namespaces already", p.of, maxNamespaces), p.ns.Close())
+	if inode != a.ownInode {
+		if p.account = accountOf(a.proc, pid); p.account != "" && a.namespacesOf(p.account) >= maxNamespaces {
+			return nil, errors.Join(fmt.Errorf("agent: %.12s has %d namespaces already", p.account, maxNamespaces), p.ns.Close())
 		}
 		p.whose = whoseOf(a.proc, pid)
 	}
-	cfg := broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.own, Switch: &a.direct, Names: []string{p.whose.Container, p.whose.Name}, Log: a.logOf(p.of)}
+	cfg := broker.Config{Group: a.group, In: p.ns.Do, Limited: inode != a.ownInode, Switch: &a.direct, Names: []string{p.whose.Container, p.whose.Name}, Log: a.logOf(p.account)}
 	if p.server, err = broker.New(cfg); errors.Is(err, broker.ErrInUse) {
 		if ended := control.EndBroker(inode); ended == nil {
 			p.server, err = broker.New(cfg)
@@ -304,10 +304,10 @@ func (a *agent) serve(inode uint64, pid int) (p *place, err error) {
 	if err != nil {
 		return nil, errors.Join(err, p.ns.Close())
 	}
-	if p.teller, err = control.NewTeller(p.server, p.whose, func() []control.Stay { return a.attacher.stays(inode) }); err != nil {
+	if p.teller, err = control.NewTeller(p.server, p.whose, func() []control.Stay { return a.attacher.staysOf(inode) }); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
 	}
-	if inode != a.own {
+	if inode != a.ownInode {
 		p.ruled = a.rule(p, containerOf(a.proc, pid))
 	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()
@@ -320,8 +320,8 @@ const maxNamespaces = 64
 
 // namespacesOf counts those of an account that are served.
 func (a *agent) namespacesOf(account string) (n int) {
-	for _, p := range a.at {
-		if p.of == account {
+	for _, p := range a.places {
+		if p.account == account {
 			n++
 		}
 	}
@@ -339,7 +339,7 @@ func (p *place) close() error {
 func (a *agent) close() error {
 	a.search.close()
 	var errs []error
-	for _, p := range a.at {
+	for _, p := range a.places {
 		errs = append(errs, p.close())
 	}
 	return errors.Join(errs...)

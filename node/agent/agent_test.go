@@ -179,7 +179,7 @@ func TestRootAgent(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended, ready := make(chan error, 1), make(chan struct{})
 	go func() {
-		ended <- (&agent{log: logger.Discard{}, proc: proc, every: lookTime}).run(ctx, func() { close(ready) })
+		ended <- (&agent{log: logger.Discard{}, proc: proc, every: lookTime}).serveNamespaces(ctx, func() { close(ready) })
 	}()
 	select {
 	case err := <-ended:

@@ -50,22 +50,22 @@ var lives = map[life]map[event]life{
 	stays:     {isOther: other},
 }
 
-// change is the only place that writes a life.
-func (p *process) change(e event) {
+// applyEvent is the only place that writes a life.
+func (p *process) applyEvent(e event) {
 	if next, ok := lives[p.life][e]; ok {
 		p.life = next
 	}
 }
 
-// see notes what was seen of it.
-func (p *process) see(s sight) {
+// noteSight notes what was seen of it.
+func (p *process) noteSight(s sight) {
 	if s.image == p.image {
 		return
 	}
-	p.change(isOther)
+	p.applyEvent(isOther)
 	p.image, p.tries, p.next, p.reason = s.image, 0, time.Time{}, ""
 	if s.static {
-		p.change(isStatic)
+		p.applyEvent(isStatic)
 	}
 }
 
@@ -121,7 +121,7 @@ func (a *agent) attachNext(ctx context.Context, now time.Time) {
 	best, its := (*process)(nil), 0
 	for pid, p := range a.search.known {
 		switch {
-		case p.life != waits || now.Before(p.next) || now.Before(a.attacher.turns[p.account].next) || a.at[p.inode] == nil:
+		case p.life != waits || now.Before(p.next) || now.Before(a.attacher.turns[p.account].next) || a.places[p.inode] == nil:
 			continue
 		case best == nil || a.attacher.before(p, pid, best, its):
 			best, its = p, pid
@@ -130,7 +130,7 @@ func (a *agent) attachNext(ctx context.Context, now time.Time) {
 	if best == nil {
 		return
 	}
-	best.change(begins)
+	best.applyEvent(begins)
 	a.attacher.busy = true
 	a.attacher.turns[best.account] = turn{last: now}
 	job := attached{pid: its, image: best.image, account: best.account}
@@ -159,16 +159,16 @@ func (a *agent) attachEnded(r attached, now time.Time) {
 		return // it has ended
 	}
 	if r.err == nil {
-		p.change(succeeds)
+		p.applyEvent(succeeds)
 		return
 	}
 	p.tries++
 	p.reason, p.next = r.err.Error(), now.Add(triesTime)
 	if p.tries < maxTries {
-		p.change(fails)
+		p.applyEvent(fails)
 		return
 	}
-	p.change(givesUp)
+	p.applyEvent(givesUp)
 	a.logOf(p.account).Warn("direct sockets: a static program stays on TCP", "pid", r.pid, "reason", p.reason)
 }
 
@@ -192,8 +192,8 @@ func (a *agent) noteStays() {
 // maxStays is how many programs of a namespace status shows.
 const maxStays = 16
 
-// stays returns those of a namespace. It may be called from any goroutine.
-func (t *attacher) stays(inode uint64) []control.Stay {
+// staysOf returns those of a namespace. It may be called from any goroutine.
+func (t *attacher) staysOf(inode uint64) []control.Stay {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.kept[inode]

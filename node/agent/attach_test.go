@@ -21,7 +21,7 @@ func TestAttachTurns(t *testing.T) {
 	const bad = 1
 	failed := errors.New("it may not be traced")
 	under := make(chan struct{}, 1)
-	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), at: map[uint64]*place{7: {}}, search: newSearch(t.TempDir())}
+	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), places: map[uint64]*place{7: {}}, search: newSearch(t.TempDir())}
 	a.attacher = newAttacher(func(_ context.Context, pid int) (time.Duration, error) {
 		select {
 		case under <- struct{}{}:
@@ -38,7 +38,7 @@ func TestAttachTurns(t *testing.T) {
 	known := a.search.known
 	for pid, account := range map[int]string{bad: "a", 2: "b", 3: "b", 4: "a"} {
 		known[pid] = &process{inode: 7, account: account}
-		known[pid].see(sight{asks: true, static: pid != 4, image: image{inode: uint64(pid)}})
+		known[pid].noteSight(sight{asks: true, static: pid != 4, image: image{inode: uint64(pid)}})
 	}
 	now := time.Now()
 	for range 100 { // each some seconds later
@@ -56,19 +56,19 @@ func TestAttachTurns(t *testing.T) {
 		t.Errorf("the others: %v %v %v", known[2].life, known[3].life, known[4].life)
 	}
 	a.noteStays()
-	if kept := a.attacher.stays(7); len(kept) != 1 || kept[0].PID != bad || kept[0].Reason != failed.Error() {
+	if kept := a.attacher.staysOf(7); len(kept) != 1 || kept[0].PID != bad || kept[0].Reason != failed.Error() {
 		t.Errorf("kept: %+v", kept)
 	}
 	// It executes another program, which is dynamically linked.
-	known[bad].see(sight{asks: true, image: image{inode: 9}})
+	known[bad].noteSight(sight{asks: true, image: image{inode: 9}})
 	if p := known[bad]; p.life != other || p.reason != "" {
 		t.Errorf("the next program: %+v", p)
 	}
 	// A program that ends, or runs another, while it is attached to.
-	known[2].see(sight{asks: true, static: true, image: image{inode: 10}})
+	known[2].noteSight(sight{asks: true, static: true, image: image{inode: 10}})
 	now = now.Add(10 * time.Second)
 	a.attachNext(t.Context(), now)
-	known[2].see(sight{asks: true, static: true, image: image{inode: 11}})
+	known[2].noteSight(sight{asks: true, static: true, image: image{inode: 11}})
 	a.attachEnded(<-a.attacher.done, now)
 	if known[2].life != waits {
 		t.Errorf("a program that ran another meanwhile: %v", known[2].life)

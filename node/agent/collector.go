@@ -71,7 +71,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			sum = &containerSum{open: make(map[openKey]int), sent: make(map[openKey]uint64)}
 			sums[whose] = sum
 		}
-		sum.add(s)
+		sum.addSockets(s)
 	}
 	for whose, sum := range sums {
 		sum.collect(out, []string{whose.Container, whose.Name})
@@ -88,7 +88,7 @@ type containerSum struct {
 // openKey is how open connections are carried, and why.
 type openKey struct{ how, reason string }
 
-func (t *containerSum) add(s *control.Sockets) {
+func (t *containerSum) addSockets(s *control.Sockets) {
 	for _, c := range s.Connections {
 		reason := c.Reason
 		if !slices.Contains(reasons, reason) { // a program can write any

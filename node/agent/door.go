@@ -35,7 +35,7 @@ type door struct {
 	work   sync.WaitGroup
 
 	// These belong to the agent's goroutine.
-	left      int            // how many more are heard until the next look
+	callsLeft int            // how many more are heard until the next look
 	strangers map[string]int // how many were read since the last look, by account
 	reading   time.Duration  // how long that took
 }
@@ -53,7 +53,7 @@ func (a *agent) openDoor() *door {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	d := &door{socket: socket, pids: make(chan int), stop: stop}
-	d.open()
+	d.resetBudget()
 	failed := func(err error) { a.log.Warn("direct sockets: programs that start are not heard", "reason", err) }
 	d.work.Go(func() {
 		for conn := range rpc.Accept(ctx, socket.Listener(), knockPause, failed) {
@@ -72,16 +72,16 @@ func (a *agent) openDoor() *door {
 	return d
 }
 
-// open begins a new time between two looks.
-func (d *door) open() {
+// resetBudget begins a new time between two looks.
+func (d *door) resetBudget() {
 	if d != nil {
-		d.left, d.strangers, d.reading = maxKnocks, make(map[string]int), 0
+		d.callsLeft, d.strangers, d.reading = maxKnocks, make(map[string]int), 0
 	}
 }
 
 // knocks are the processes that have connected; nil: none is heard now.
 func (d *door) knocks() <-chan int {
-	if d == nil || d.left == 0 {
+	if d == nil || d.callsLeft == 0 {
 		return nil
 	}
 	return d.pids
@@ -97,12 +97,12 @@ func (d *door) close() error {
 	return err
 }
 
-// hear serves the namespace of a process that has connected to the door, if that asks for it. What
-// it is may have changed since it connected, so it is looked at like any other.
-func (a *agent) hear(pid int, now time.Time) {
-	a.door.left--
+// serveCaller serves the namespace of a process that has connected to the door, if that asks for
+// it. What it is may have changed since it connected, so it is looked at like any other.
+func (a *agent) serveCaller(pid int, now time.Time) {
+	a.door.callsLeft--
 	inode, ok := namespaceOf(filepath.Join(a.proc, strconv.Itoa(pid), "ns/net"))
-	if !ok || a.at[inode] != nil || !a.told[inode].IsZero() {
+	if !ok || a.places[inode] != nil || !a.told[inode].IsZero() {
 		return
 	}
 	account := a.search.accountAt(pid, inode)
@@ -110,9 +110,9 @@ func (a *agent) hear(pid int, now time.Time) {
 		return
 	}
 	begin := time.Now()
-	asks := a.search.meet(pid, inode, now)
+	asks := a.search.readNewcomer(pid, inode, now)
 	a.door.reading += time.Since(begin)
 	if asks {
-		a.meet(inode, pid, now)
+		a.serveAsker(inode, pid, now)
 	}
 }

@@ -91,7 +91,7 @@ func (l *lab) start() {
 	l.stop, l.ended = stop, make(chan error, 1)
 	ready := make(chan struct{})
 	go func() {
-		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, pin: l.pin, every: cmp.Or(l.every, lookTime), rules: l.rules}).run(ctx, func() { close(ready) })
+		l.ended <- (&agent{log: logger.Discard{}, proc: l.proc, doorPath: l.door, pin: l.pin, every: cmp.Or(l.every, lookTime), rules: l.rules}).serveNamespaces(ctx, func() { close(ready) })
 	}()
 	select {
 	case err := <-l.ended:
@@ -405,7 +405,7 @@ func agentRole(proc string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return (&agent{log: logger.Discard{}, proc: proc, every: lookTime}).run(ctx, func() { fmt.Println("ready") })
+	return (&agent{log: logger.Discard{}, proc: proc, every: lookTime}).serveNamespaces(ctx, func() { fmt.Println("ready") })
 }
 
 // sentBytes is how many bytes a's interface has sent: a program's direct bytes are not among them.

@@ -23,10 +23,10 @@ type sight struct {
 // number.
 type image struct{ device, inode, start uint64 }
 
-// look reads the process at a path in /proc: whether it asks for direct sockets, by its
-// environment, or as it has loaded the library. Programs that write their titles over it, as redis
-// does, show no environment.
-func look(dir string, before image) (s sight) {
+// readProcess reads the process at a path in /proc: whether it asks for direct sockets, by its
+// environment, or as it has loaded the library. Programs that write their titles over it, as
+// redis does, show no environment.
+func readProcess(dir string, before image) (s sight) {
 	s.image = imageAt(dir)
 	for v := range bytes.SplitSeq(read(filepath.Join(dir, "environ")), []byte{0}) {
 		if bytes.Equal(v, askVariable) || bytes.HasPrefix(v, preloadVariable) && bytes.Contains(v, libraryName) {

@@ -43,7 +43,7 @@ func TestRootReserved(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := (&agent{proc: procDir}).serve(l.b.Inode(), os.Getpid()); !errors.Is(err, broker.ErrInUse) {
+	if _, err := (&agent{proc: procDir}).startBroker(l.b.Inode(), os.Getpid()); !errors.Is(err, broker.ErrInUse) {
 		t.Errorf("while the node has no broker: %v", err)
 	}
 	if err := r.Close(); err != nil {

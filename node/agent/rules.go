@@ -25,7 +25,7 @@ func (a *agent) rule(p *place, container string) (end func()) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ruleTime)
 	done := make(chan struct{})
-	log := a.logOf(p.of)
+	log := a.logOf(p.account)
 	go func() {
 		defer close(done)
 		rules, err := a.rules(ctx, container)

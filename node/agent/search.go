@@ -71,17 +71,17 @@ func newSearch(proc string) *search {
 // leastSpent is what spent forgets.
 const leastSpent = 100 * time.Microsecond
 
-// due reports whether a process is to be read.
-func (p *process) due(now time.Time) bool {
+// dueForRead reports whether a process is to be read.
+func (p *process) dueForRead(now time.Time) bool {
 	young := now.Sub(p.first) < youngTime && (!p.asks || p.life == other)
 	return p.read.IsZero() || young || now.Sub(p.read) >= againTime
 }
 
-// find returns a process of each network namespace in which one asks for direct sockets, by the
-// inode of the namespace; but is not of interest. It takes about searchTime, and comes
-// by some of the processes: see scan.
-func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
-	if err := s.scan(now, but); err != nil {
+// findAskers returns a process of each network namespace in which one asks for direct sockets,
+// by the inode of the namespace; but is not of interest. It takes about searchTime, and comes by
+// some of the processes: see scanProc.
+func (s *search) findAskers(now time.Time, but uint64) (map[uint64]int, error) {
+	if err := s.scanProc(now, but); err != nil {
 		return nil, err
 	}
 	for of, done := range s.stuck {
@@ -98,11 +98,11 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 	}
 	due := make(map[string]*queue)
 	for _, pid := range slices.Sorted(maps.Keys(s.known)) {
-		if p := s.known[pid]; p.due(now) {
+		if p := s.known[pid]; p.dueForRead(now) {
 			if due[p.account] == nil {
 				due[p.account] = &queue{waiting: make(map[uint64][]int)}
 			}
-			due[p.account].add(p.inode, pid)
+			due[p.account].addProcess(p.inode, pid)
 		}
 	}
 	s.readDue(now, due)
@@ -120,9 +120,9 @@ func (s *search) find(now time.Time, but uint64) (map[uint64]int, error) {
 	return found, nil
 }
 
-// scan goes through /proc, up to most processes of it, and on from there the next time. Of those
-// that it knows, it forgets at the end the ones that it has not come by.
-func (s *search) scan(now time.Time, but uint64) error {
+// scanProc goes through /proc, up to most processes of it, and on from there the next time. Of
+// those that it knows, it forgets at the end the ones that it has not come by.
+func (s *search) scanProc(now time.Time, but uint64) error {
 	if s.list == nil {
 		list, err := os.Open(s.proc)
 		if err != nil {
@@ -143,7 +143,7 @@ func (s *search) scan(now time.Time, but uint64) error {
 		if !ok || inode == but {
 			continue // it has ended, or is a kernel thread
 		}
-		s.at(pid, inode, now)
+		s.processAt(pid, inode, now)
 	}
 	if err == nil && len(names) == s.most {
 		return nil
@@ -168,8 +168,8 @@ func (s *search) close() {
 	}
 }
 
-// at returns what is known of a process, which is in a namespace now.
-func (s *search) at(pid int, inode uint64, now time.Time) *process {
+// processAt returns what is known of a process, which is in a namespace now.
+func (s *search) processAt(pid int, inode uint64, now time.Time) *process {
 	p := s.known[pid]
 	if p == nil || p.inode != inode {
 		p = &process{inode: inode, account: s.accountAt(pid, inode), first: now}
@@ -193,15 +193,15 @@ type queue struct {
 	waiting    map[uint64][]int
 }
 
-func (q *queue) add(inode uint64, pid int) {
+func (q *queue) addProcess(inode uint64, pid int) {
 	if len(q.waiting[inode]) == 0 {
 		q.namespaces = append(q.namespaces, inode)
 	}
 	q.waiting[inode] = append(q.waiting[inode], pid)
 }
 
-// next takes one, of each namespace after the other.
-func (q *queue) next() (pid int) {
+// takeProcess takes one, of each namespace after the other.
+func (q *queue) takeProcess() (pid int) {
 	inode := q.namespaces[0]
 	q.namespaces = q.namespaces[1:]
 	pid = q.waiting[inode][0]
@@ -229,7 +229,7 @@ func (s *search) readDue(now time.Time, due map[string]*queue) {
 			if time.Since(begin) >= searchTime {
 				return
 			}
-			if s.read(due[of].next(), now); len(due[of].namespaces) > 0 {
+			if s.read(due[of].takeProcess(), now); len(due[of].namespaces) > 0 {
 				rest = append(rest, of)
 			}
 		}
@@ -241,20 +241,21 @@ func (s *search) readDue(now time.Time, due map[string]*queue) {
 func (s *search) read(pid int, now time.Time) {
 	p, begin := s.known[pid], time.Now()
 	p.account = s.accountAt(pid, p.inode)
-	if seen, ok := s.ask(pid, p.account, p.image); ok {
+	if seen, ok := s.readWithin(pid, p.account, p.image); ok {
 		p.asks, p.read = seen.asks, now
-		p.see(seen)
+		p.noteSight(seen)
 	}
 	s.spent[p.account] += time.Since(begin)
 }
 
-// ask reads a process of an account, which ran a program before. ok false: that cannot be said now.
-func (s *search) ask(pid int, of string, before image) (is sight, ok bool) {
+// readWithin reads a process of an account, which ran a program before. ok false: that cannot be
+// said now.
+func (s *search) readWithin(pid int, of string, before image) (is sight, ok bool) {
 	if s.stuck[of] != nil || len(s.stuck) >= maxStuck {
 		return sight{}, false
 	}
 	dir, done := filepath.Join(s.proc, strconv.Itoa(pid)), make(chan sight, 1)
-	go func() { done <- look(dir, before) }()
+	go func() { done <- readProcess(dir, before) }()
 	t := time.NewTimer(readTime)
 	defer t.Stop()
 	select {
@@ -266,9 +267,10 @@ func (s *search) ask(pid int, of string, before image) (is sight, ok bool) {
 	}
 }
 
-// meet reads a process of a namespace that nobody was known to ask in, and reports whether it asks.
-func (s *search) meet(pid int, inode uint64, now time.Time) bool {
-	p := s.at(pid, inode, now)
+// readNewcomer reads a process of a namespace that nobody was known to ask in, and reports
+// whether it asks.
+func (s *search) readNewcomer(pid int, inode uint64, now time.Time) bool {
+	p := s.processAt(pid, inode, now)
 	s.read(pid, now)
 	return p.asks
 }

@@ -31,7 +31,7 @@ func fakeProcess(t *testing.T, proc string, pid int, inode uint64, environ strin
 
 func mustFind(t *testing.T, s *search, now time.Time) map[uint64]int {
 	t.Helper()
-	found, err := s.find(now, 1)
+	found, err := s.findAskers(now, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestSearchGoesOn(t *testing.T) {
 	// Who is met at the door is known on, wherever the scan is.
 	mustFind(t, s, now)
 	fakeProcess(t, proc, 7, 99, "EXNET=1\x00", "")
-	for !s.meet(7, 99, now) { // a busy machine may take too long
+	for !s.readNewcomer(7, 99, now) { // a busy machine may take too long
 		mustFind(t, s, now)
 	}
 	for range 8 {

@@ -57,13 +57,13 @@ func TestSearchByAccount(t *testing.T) {
 	if found := mustFind(t, s, now); found[50] != 10 {
 		t.Error("a process of another container is not found: ", found)
 	}
-	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), proc: proc, search: s, at: make(map[uint64]*place), told: make(map[uint64]time.Time), door: new(door)}
-	a.door.open()
+	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), proc: proc, search: s, places: make(map[uint64]*place), told: make(map[uint64]time.Time), door: new(door)}
+	a.door.resetBudget()
 	for i := range 4 { // they knock first
-		a.hear(1000+many-1-i, now)
+		a.serveCaller(1000+many-1-i, now)
 	}
 	fakeProcess(t, proc, 11, 51, "EXNET=1\x00", group("ef"))
-	a.hear(11, now)
+	a.serveCaller(11, now)
 	if p := s.known[11]; p == nil || !p.asks {
 		t.Error("who knocks after a process that takes long is not heard")
 	}
@@ -72,7 +72,7 @@ func TestSearchByAccount(t *testing.T) {
 // A look tries namespaces that are left out again, each in its turn, and not all of very many.
 func TestLeftOutInTurns(t *testing.T) {
 	const many = 200_000
-	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), proc: t.TempDir(), at: make(map[uint64]*place), told: make(map[uint64]time.Time)}
+	a := &agent{log: logger.Discard{}, lines: newAccounts(logger.Discard{}), proc: t.TempDir(), places: make(map[uint64]*place), told: make(map[uint64]time.Time)}
 	found, now := make(map[uint64]int), time.Now()
 	for i := range uint64(many) {
 		found[100+i], a.told[100+i] = int(100+i), now
@@ -115,7 +115,7 @@ func (l logged) Warn(msg string, args ...any) {
 func TestLogOfAnAccount(t *testing.T) {
 	const many, other = 500, 7
 	proc, log := t.TempDir(), make(logged)
-	a := &agent{log: log, lines: newAccounts(log), proc: proc, at: make(map[uint64]*place), told: make(map[uint64]time.Time)}
+	a := &agent{log: log, lines: newAccounts(log), proc: proc, places: make(map[uint64]*place), told: make(map[uint64]time.Time)}
 	group := func(id string) string { return "0::/docker/" + strings.Repeat(id, 32) + "\n" }
 	meet := func(pid int, of string) {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestLogOfAnAccount(t *testing.T) {
 		if err := errors.Join(os.Remove(net), os.WriteFile(net, nil, 0o600)); err != nil { // no namespace: it is left out
 			t.Fatal(err)
 		}
-		a.meet(uint64(pid), pid, time.Now())
+		a.serveAsker(uint64(pid), pid, time.Now())
 	}
 	for i := range many {
 		meet(1000+i, "ab")

@@ -39,8 +39,8 @@ func (p buffers) copy(frame foreign.Frame) *[]byte {
 	return b
 }
 
-// free takes a copy back.
-func (p buffers) free(b *[]byte) {
+// putBack takes a copy back.
+func (p buffers) putBack(b *[]byte) {
 	if cap(*b) > smallLen {
 		p.large.Put(b)
 		return

@@ -144,7 +144,7 @@ func Start(cfg Config) (*Capture, error) {
 	}
 	go func() {
 		defer close(c.done)
-		c.err = c.run()
+		c.err = c.writeFrames()
 		c.stopped.Store(true)
 	}()
 	return c, nil
@@ -268,7 +268,7 @@ func (t *Source) Packet(p Packet) {
 	default:
 		c.waiting.Add(-n)
 		t.missed.Add(r.missed + 1)
-		c.buffers.free(r.data)
+		c.buffers.putBack(r.data)
 	}
 }
 
@@ -280,11 +280,11 @@ func (c *Capture) snap(n int) int {
 	return n
 }
 
-// run writes the capture.
-func (c *Capture) run() error {
+// writeFrames writes the capture.
+func (c *Capture) writeFrames() error {
 	// NgWriter uses a bufio.Writer that is large enough as its own.
 	buf := bufio.NewWriterSize(c.cfg.Writer, bufferLen)
-	w, err := c.begin(buf)
+	w, err := c.writeHeader(buf)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (c *Capture) run() error {
 			select {
 			case r = <-c.queue:
 			case <-c.stop:
-				return c.finish(w)
+				return c.writeRest(w)
 			}
 		}
 		if err := c.write(w, r); err != nil {
@@ -309,8 +309,8 @@ func (c *Capture) run() error {
 	}
 }
 
-// finish writes what still waits, and the statistics.
-func (c *Capture) finish(w *pcapgo.NgWriter) error {
+// writeRest writes what still waits, and the statistics.
+func (c *Capture) writeRest(w *pcapgo.NgWriter) error {
 	for len(c.queue) > 0 {
 		if err := c.write(w, <-c.queue); err != nil {
 			return fmt.Errorf("capture: %w", err)

@@ -25,7 +25,7 @@ type flow struct {
 	from, to netip.AddrPort
 }
 
-func (f flow) back() flow { return flow{f.udp, f.to, f.from} }
+func (f flow) reversed() flow { return flow{f.udp, f.to, f.from} }
 
 // place is an end that a server has.
 type place struct {
@@ -97,7 +97,7 @@ func (w *Watched) Know(all []Known) {
 		if !k.Wanted {
 			continue
 		}
-		w.flows[out], w.flows[out.back()] = true, true
+		w.flows[out], w.flows[out.reversed()] = true, true
 		switch {
 		case k.Server:
 			w.servers[place{k.UDP, out.from}] = true
@@ -180,7 +180,7 @@ func (w *Watched) writeLocked(s Seen) {
 	f := s.flow()
 	either := f
 	if f.to.Compare(f.from) < 0 {
-		either = f.back()
+		either = f.reversed()
 	}
 	switch w.f.seen[either] {
 	case w:
@@ -218,7 +218,7 @@ func (w *Watched) Leave() {
 //
 // +checklocks:f.mu
 func (f *Flows) commentLocked(of flow) string {
-	from, to := f.processes[of], f.processes[of.back()]
+	from, to := f.processes[of], f.processes[of.reversed()]
 	switch {
 	case from != "" && to != "":
 		return from + " to " + to

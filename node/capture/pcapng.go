@@ -15,8 +15,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// begin writes the section header and describes the interfaces that there are.
-func (c *Capture) begin(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
+// writeHeader writes the section header and describes the interfaces that there are.
+func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
 	all := c.sources()
 	w, err := pcapgo.NewNgWriterInterface(buf, c.describe(all[0].of), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
 		Hardware:    runtime.GOARCH,
@@ -53,7 +53,7 @@ func (c *Capture) describe(in Interface) pcapgo.NgInterface {
 // write writes a frame, and frees its memory.
 func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 	data := *r.data
-	defer c.buffers.free(r.data)
+	defer c.buffers.putBack(r.data)
 	c.waiting.Add(-int64(len(data)))
 	header := exteth.EthernetHeaderLen
 	if r.tap.of.IP {

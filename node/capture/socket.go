@@ -71,7 +71,7 @@ func setUp(fd int, port uint16, snapLen int) error {
 	}
 	all := uint16(unix.ETH_P_ALL)
 	return errors.Join(
-		attach(fd, filter(uint32(port), accept)),
+		attachFilter(fd, filter(uint32(port), accept)),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketQueue),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1),
@@ -80,8 +80,8 @@ func setUp(fd int, port uint16, snapLen int) error {
 	)
 }
 
-// attach has a socket take what a program lets pass.
-func attach(fd int, p []bpf.Instruction) error {
+// attachFilter has a socket take what a program lets pass.
+func attachFilter(fd int, p []bpf.Instruction) error {
 	program, err := bpf.Assemble(p)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Socket) Read() (Seen, error) {
 		}
 		p := Seen{Packet: Packet{At: time.Now(), Direction: exn.RX, Length: n, Data: foreign.Private(s.buf[:n])}}
 		lost, unfinished := p.control(s.oob[:oobn], s.lost)
-		at, csum, ok := p.parse(s.buf[:n])
+		at, csum, ok := p.parseEnds(s.buf[:n])
 		if !ok {
 			continue
 		}
@@ -229,9 +229,9 @@ func (p *Seen) control(oob []byte, was uint32) (lost uint32, unfinished bool) {
 	return lost, unfinished
 }
 
-// parse finds the ends. It returns where the transport header is, and where the checksum is in it.
-// false: it is none, or not the first fragment.
-func (p *Seen) parse(b []byte) (at, csum uint16, ok bool) {
+// parseEnds finds the ends. It returns where the transport header is, and where the checksum is
+// in it. false: it is none, or not the first fragment.
+func (p *Seen) parseEnds(b []byte) (at, csum uint16, ok bool) {
 	var protocol byte
 	var from, to netip.Addr
 	switch {
@@ -260,7 +260,7 @@ func (p *Seen) parse(b []byte) (at, csum uint16, ok bool) {
 // End has no more packets come. Read still returns those that wait.
 func (s *Socket) End() error {
 	var err error
-	closed := s.raw.Control(func(fd uintptr) { err = attach(int(fd), []bpf.Instruction{bpf.RetConstant{Val: reject}}) })
+	closed := s.raw.Control(func(fd uintptr) { err = attachFilter(int(fd), []bpf.Instruction{bpf.RetConstant{Val: reject}}) })
 	return errors.Join(closed, err, s.file.SetReadDeadline(time.Unix(1, 0)))
 }
 

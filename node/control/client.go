@@ -69,7 +69,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 // replyTime bounds the wait for an answer.
 const replyTime = 5 * time.Second
 
-func (c *Client) ask(req Request) (r Reply, err error) { return c.askWithin(req, replyTime) }
+func (c *Client) roundTrip(req Request) (r Reply, err error) { return c.askWithin(req, replyTime) }
 
 func (c *Client) askWithin(req Request, limit time.Duration) (r Reply, err error) {
 	req.Node = c.Far
@@ -94,7 +94,7 @@ func (c *Client) askWithin(req Request, limit time.Duration) (r Reply, err error
 
 // Status asks for the status.
 func (c *Client) Status() (*Status, error) {
-	r, err := c.ask(Request{Op: OpStatus})
+	r, err := c.roundTrip(Request{Op: OpStatus})
 	if err == nil && r.Status == nil {
 		err = fmt.Errorf("node %d returned no status", c.Node.Node)
 	}
@@ -106,7 +106,7 @@ func errNothing(n fabric.NodeID) error { return fmt.Errorf("node %d returned not
 
 // Sockets asks for the direct sockets of the node's namespace.
 func (c *Client) Sockets() (*Sockets, error) {
-	r, err := c.ask(Request{Op: OpSockets})
+	r, err := c.roundTrip(Request{Op: OpSockets})
 	if err == nil && r.Sockets == nil {
 		err = fmt.Errorf("node %d returned no sockets", c.Node.Node)
 	}
@@ -116,7 +116,7 @@ func (c *Client) Sockets() (*Sockets, error) {
 // Topology asks how the fabric is wired, and what the node has put on each link. It returns nil
 // if the fabric has no topology.
 func (c *Client) Topology() (*Topology, error) {
-	r, err := c.ask(Request{Op: OpTopology})
+	r, err := c.roundTrip(Request{Op: OpTopology})
 	return r.Topology, err
 }
 
@@ -124,7 +124,7 @@ func (c *Client) Topology() (*Topology, error) {
 // daemon ends or w fails. It writes at most snapLen bytes of a frame; 0: all. The Client cannot
 // be used afterwards.
 func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
-	if _, err := c.ask(Request{Op: OpCapture, SnapLen: snapLen}); err != nil {
+	if _, err := c.roundTrip(Request{Op: OpCapture, SnapLen: snapLen}); err != nil {
 		return err
 	}
 	if err := c.conn.SetDeadline(time.Time{}); err != nil {
@@ -144,14 +144,14 @@ func (c *Client) Capture(ctx context.Context, w io.Writer, snapLen int) error {
 
 // Set changes settings.
 func (c *Client) Set(s Settings) error {
-	_, err := c.ask(Request{Op: OpSet, Settings: &s})
+	_, err := c.roundTrip(Request{Op: OpSet, Settings: &s})
 	return err
 }
 
 // Stop ends the daemon and waits until it has removed everything. The Client cannot be used
 // afterwards.
 func (c *Client) Stop(ctx context.Context) error {
-	if _, err := c.ask(Request{Op: OpStop}); err != nil {
+	if _, err := c.roundTrip(Request{Op: OpStop}); err != nil {
 		return err
 	}
 	return c.awaitEnd(ctx)

@@ -43,7 +43,7 @@ func (h *Hold) Brokers() (all []Switched, err error) {
 		if filepath.Base(path) == agentDirect {
 			who = "agent"
 		}
-		s, err := h.ask(path, who, func() (net.Conn, Reply, error) {
+		s, err := h.askBroker(path, who, func() (net.Conn, Reply, error) {
 			return callBroker(path, &Request{Op: OpHold, Direct: &h.rule}, directTime)
 		})
 		if err != nil && !passedOver(err) {
@@ -58,7 +58,7 @@ func (h *Hold) Brokers() (all []Switched, err error) {
 
 // Node asks a node, if it has not yet.
 func (h *Hold) Node(dir string, d emp.Description) (*Switched, error) {
-	return h.ask(emp.File(dir, d.Node, Suffix), fmt.Sprintf("node %d of %s", d.Node, dir), func() (net.Conn, Reply, error) {
+	return h.askBroker(emp.File(dir, d.Node, Suffix), fmt.Sprintf("node %d of %s", d.Node, dir), func() (net.Conn, Reply, error) {
 		c, err := Dial(dir, d)
 		if err != nil {
 			return nil, Reply{}, err
@@ -71,8 +71,8 @@ func (h *Hold) Node(dir string, d emp.Description) (*Switched, error) {
 	})
 }
 
-// ask asks one that has the socket at path. nil without an error: it is asked already.
-func (h *Hold) ask(path, who string, call func() (net.Conn, Reply, error)) (*Switched, error) {
+// askBroker asks one that has the socket at path. nil without an error: it is asked already.
+func (h *Hold) askBroker(path, who string, call func() (net.Conn, Reply, error)) (*Switched, error) {
 	h.mu.Lock()
 	_, asked := h.held[path]
 	h.mu.Unlock()

@@ -45,7 +45,7 @@ func TestHold(t *testing.T) {
 				}
 			}()
 			ask := func() (*Switched, error) {
-				return h.ask(path, "it", func() (net.Conn, Reply, error) {
+				return h.askBroker(path, "it", func() (net.Conn, Reply, error) {
 					return callBroker(path, &Request{Op: OpHold, Direct: &h.rule}, time.Minute)
 				})
 			}

@@ -67,7 +67,7 @@ type Leases struct {
 
 // Leases asks for a node's leases, or for a change of them.
 func (c *Client) Leases(req LeaseRequest) (*Leases, error) {
-	r, err := c.ask(Request{Op: OpLease, Lease: &req})
+	r, err := c.roundTrip(Request{Op: OpLease, Lease: &req})
 	if err == nil && r.Leases == nil {
 		err = errNothing(c.Node.Node)
 	}

@@ -55,7 +55,7 @@ type SetRegister struct {
 
 // Ports asks for the ports that processes have opened.
 func (c *Client) Ports() (*Ports, error) {
-	r, err := c.ask(Request{Op: OpPorts})
+	r, err := c.roundTrip(Request{Op: OpPorts})
 	if err == nil && r.Ports == nil {
 		err = errNothing(c.Node.Node)
 	}
@@ -64,7 +64,7 @@ func (c *Client) Ports() (*Ports, error) {
 
 // Registers asks for the register file. It changes a register first, unless set is nil.
 func (c *Client) Registers(set *SetRegister) (*Registers, error) {
-	r, err := c.ask(Request{Op: OpRegisters, Register: set})
+	r, err := c.roundTrip(Request{Op: OpRegisters, Register: set})
 	if err == nil && r.Registers == nil {
 		err = errNothing(c.Node.Node)
 	}

@@ -35,7 +35,7 @@ type ProfileMulticast struct {
 
 // Profile begins, reads or ends a profile, as want says. It is nil for ProfileStart.
 func (c *Client) Profile(want string) (*Profile, error) {
-	r, err := c.ask(Request{Op: OpProfile, Profile: want})
+	r, err := c.roundTrip(Request{Op: OpProfile, Profile: want})
 	if err == nil && r.Profile == nil && want != ProfileStart {
 		err = fmt.Errorf("node %d returned no profile", c.Node.Node)
 	}

@@ -67,7 +67,7 @@ func CutLinks(r *topo.Routes) (list []Ends) {
 
 // Routes asks for a change of the node's reservations, and returns the reservations after it.
 func (c *Client) Routes(req RouteRequest) (*Reservations, error) {
-	r, err := c.ask(Request{Op: OpRoute, Route: &req})
+	r, err := c.roundTrip(Request{Op: OpRoute, Route: &req})
 	if err == nil && r.Routes == nil {
 		err = fmt.Errorf("node %d returned no reservations", c.Node.Node)
 	}

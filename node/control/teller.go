@@ -24,7 +24,7 @@ import (
 type Teller struct {
 	ln   *net.UnixListener
 	stop context.CancelFunc // ends the connections
-	done chan struct{}      // closed when serve has ended
+	done chan struct{}      // closed when serveClients has ended
 }
 
 // Times of a teller: how long who asks may take, and its pause where accepting fails.
@@ -64,14 +64,14 @@ func newTeller(path string, answer func(*net.UnixConn)) (*Teller, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Teller{ln, stop, make(chan struct{})}
-	go t.serve(ctx, answer)
+	go t.serveClients(ctx, answer)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-func (t *Teller) serve(ctx context.Context, answer func(*net.UnixConn)) {
+func (t *Teller) serveClients(ctx context.Context, answer func(*net.UnixConn)) {
 	defer close(t.done)
 	var clients sync.WaitGroup
 	defer clients.Wait()

@@ -53,7 +53,7 @@ type sockets struct {
 	refused *refusals
 	log     *slog.Logger
 	ln      *net.UnixListener // where the peers' brokers connect to
-	carrier *carrier          // set before run
+	carrier *carrier          // set before serveBroker
 
 	mu sync.Mutex
 	// told: the last reason for a peer's end that was logged.
@@ -99,15 +99,15 @@ func (s *sockets) setAddrs(addrs []netip.Addr) {
 	}
 }
 
-// run makes the node the broker of its namespace until ctx ends. The node carries
+// serveBroker makes the node the broker of its namespace until ctx ends. The node carries
 // packets even if that fails.
-func (s *sockets) run(ctx context.Context) error {
-	defer s.wait()
+func (s *sockets) serveBroker(ctx context.Context) error {
+	defer s.waitGoroutines()
 	defer ctxend.Do(ctx, func() { s.ln.Close() })()
-	if s.begin() {
+	if s.countGoroutine() {
 		go func() {
 			defer s.links.Done()
-			s.accept(ctx)
+			s.acceptPeers(ctx)
 		}()
 	}
 	var told string
@@ -128,10 +128,10 @@ func (s *sockets) run(ctx context.Context) error {
 			b, err = broker.New(s.cfg)
 		}
 		if err == nil {
-			s.set(b)
+			s.setBroker(b)
 			s.carrier.meetAll()
 			err = b.Run(ctx)
-			s.set(nil)
+			s.setBroker(nil)
 			err = errors.Join(err, b.Close())
 		}
 		if errors.Is(err, broker.ErrInUse) && time.Now().Before(leaves) {
@@ -154,7 +154,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *sockets) set(b *broker.Server) {
+func (s *sockets) setBroker(b *broker.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.server = b
@@ -169,8 +169,8 @@ func (s *sockets) broker() *broker.Server {
 	return s.server
 }
 
-// begin counts a goroutine that run waits for; false: it does not any more.
-func (s *sockets) begin() bool {
+// countGoroutine counts a goroutine that run waits for; false: it does not any more.
+func (s *sockets) countGoroutine() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -179,15 +179,15 @@ func (s *sockets) begin() bool {
 	return !s.closed
 }
 
-func (s *sockets) wait() {
+func (s *sockets) waitGoroutines() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.links.Wait()
 }
 
-// accept takes the connections of peers with higher IDs.
-func (s *sockets) accept(ctx context.Context) {
+// acceptPeers takes the connections of peers with higher IDs.
+func (s *sockets) acceptPeers(ctx context.Context) {
 	failed := func(err error) { s.log.Warn("direct sockets: brokers of peers cannot connect", "reason", err) }
 	gate := rpc.NewGate(maxPeers)
 	for conn := range rpc.Accept(ctx, s.ln, peerRetry, failed) {
@@ -197,11 +197,11 @@ func (s *sockets) accept(ctx context.Context) {
 		}
 		if err != nil {
 			s.refused.Brokers.Add(1)
-			s.tell(err)
+			s.logPeerEnd(err)
 			conn.Close()
 			continue
 		}
-		if !s.begin() {
+		if !s.countGoroutine() {
 			conn.Close()
 			return
 		}
@@ -224,12 +224,12 @@ func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
 	// Reset: it has ended, or does not run yet.
 	reset := func(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
 	if err := b.Peer(conn); err != nil && ctx.Err() == nil && !errors.Is(err, wire.ErrClosed) && !reset(err) {
-		s.tell(err)
+		s.logPeerEnd(err)
 	}
 }
 
-// tell logs why a peer's broker is gone or was refused. It logs a repeated reason once.
-func (s *sockets) tell(err error) {
+// logPeerEnd logs why a peer's broker is gone or was refused. It logs a repeated reason once.
+func (s *sockets) logPeerEnd(err error) {
 	s.mu.Lock()
 	again := s.told == err.Error()
 	s.told = err.Error()
@@ -249,10 +249,10 @@ func (d *Daemon) owner(a netip.Addr) (node uint16, ok bool) {
 	return 0, false
 }
 
-// linked keeps the broker connected to that of a peer as long as the link is up. The
+// keepPeerConnected keeps the broker connected to that of a peer as long as the link is up. The
 // higher ID connects to the lower.
-func (s *sockets) linked(peer fabric.NodeID, l emp.Link) {
-	if s.self < peer || !s.begin() {
+func (s *sockets) keepPeerConnected(peer fabric.NodeID, l emp.Link) {
+	if s.self < peer || !s.countGoroutine() {
 		return
 	}
 	go func() {
@@ -308,7 +308,7 @@ func (d *Daemon) shared() []control.Shared {
 	totals := make(map[int]connstats.Total)
 	for a, t := range b.Shared() {
 		node, known := d.owner(a)
-		if !known && d.sockets.has(a) {
+		if !known && d.sockets.hasAddress(a) {
 			node, known = uint16(d.member.ID()), true
 		}
 		if known {
@@ -322,8 +322,8 @@ func (d *Daemon) shared() []control.Shared {
 	return list
 }
 
-// has reports whether the interface has an address.
-func (s *sockets) has(a netip.Addr) bool {
+// hasAddress reports whether the interface has an address.
+func (s *sockets) hasAddress(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.addrs, a)

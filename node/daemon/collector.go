@@ -127,7 +127,7 @@ func (m metrics) node(s *control.Status) {
 	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
 	m.add(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
 	m.add(gauge, "real_time", "1: the data path runs at real-time priority.", bit(s.RealTime))
-	m.waits(s.Waits)
+	m.addWaitTimes(s.Waits)
 	m.add(gauge, "groups", "IP multicast groups of the fabric that have members.", float64(len(s.Groups)))
 	i := s.Interface
 	m.add(gauge, "interface_up", "1: the interface is up.", bit(i.Up), "interface", i.Name)
@@ -179,8 +179,8 @@ func (m metrics) connections(s *control.Sockets) {
 	}
 }
 
-// waits adds the histogram of how long packets waited for the loop.
-func (m metrics) waits(t counter.WaitTimes) {
+// addWaitTimes adds the histogram of how long packets waited for the loop.
+func (m metrics) addWaitTimes(t counter.WaitTimes) {
 	buckets, all := make(map[float64]uint64), uint64(0)
 	for i, n := range t.Counts {
 		all += n

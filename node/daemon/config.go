@@ -152,7 +152,7 @@ func (c Config) WithDefaults() (Config, error) {
 	if c.Metrics != "" {
 		var err error
 		if c.Metrics, err = MetricsAddr(c.Metrics); err != nil {
-			return c, wrong("metrics", "metrics: %w", err)
+			return c, configError("metrics", "metrics: %w", err)
 		}
 	}
 	dir, err := c.dir()
@@ -177,8 +177,8 @@ type settingError struct {
 func (e *settingError) Error() string { return e.err.Error() }
 func (e *settingError) Unwrap() error { return e.err }
 
-// wrong returns an error that wraps ErrConfig and what else of args is an error.
-func wrong(key, format string, args ...any) error {
+// configError returns an error that wraps ErrConfig and what else of args is an error.
+func configError(key, format string, args ...any) error {
 	return &settingError{key, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)}
 }
 
@@ -196,21 +196,21 @@ func (c Config) check() error {
 		return r == utf8.RuneError || !unicode.IsPrint(r) || strings.ContainsRune("/: %", r)
 	}
 	if len(c.Interface) > maxInterface || c.Interface == "." || c.Interface == ".." || strings.ContainsFunc(c.Interface, foreign) {
-		errs = append(errs, wrong("interface", "interface %q: use up to %d printable characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface))
+		errs = append(errs, configError("interface", "interface %q: use up to %d printable characters, without '/', ':', '%%' and blanks", c.Interface, maxInterface))
 	}
 	if _, err := mtu.New(int(c.MTU)); err != nil {
 		of("mtu", err)
 	} else if low, high := exteth.MinEagerThreshold, int(c.MTU.Link()); c.EagerThreshold < low || c.EagerThreshold > high {
-		errs = append(errs, wrong("eager_threshold", "eager threshold %d: use %d to %d, a frame at this MTU", c.EagerThreshold, low, high))
+		errs = append(errs, configError("eager_threshold", "eager threshold %d: use %d to %d, a frame at this MTU", c.EagerThreshold, low, high))
 	}
 	if c.TAP && c.MTU > tun.MaxFrameMTU {
-		errs = append(errs, wrong("mtu", "MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU))
+		errs = append(errs, configError("mtu", "MTU %d: a TAP device has up to %d", c.MTU, tun.MaxFrameMTU))
 	}
 	if c.AdaptiveRouting && (c.Topology == nil || c.Topology.Kind() == topo.KindFree) {
-		errs = append(errs, wrong("adaptive_routing", "adaptive routing needs a topology that is a torus or a mesh"))
+		errs = append(errs, configError("adaptive_routing", "adaptive routing needs a topology that is a torus or a mesh"))
 	}
 	if c.TAP && c.NoFastPath {
-		errs = append(errs, wrong("fast_path", "no fast path: with a TAP device no packet goes through netstack; leave out one of both"))
+		errs = append(errs, configError("fast_path", "no fast path: with a TAP device no packet goes through netstack; leave out one of both"))
 	}
 	of("mac_prefix", c.MACPrefix.Validate())
 	errs = append(errs, c.checkAddrs()...)
@@ -223,7 +223,7 @@ func (c Config) check() error {
 		if c.Dash != "" {
 			name = c.Dash + "metrics-token"
 		}
-		errs = append(errs, wrong("metrics_token", "%s also needs %s, for example :9464", name, c.Dash+"metrics"))
+		errs = append(errs, configError("metrics_token", "%s also needs %s, for example :9464", name, c.Dash+"metrics"))
 	}
 	of("lend", c.Lend.check())
 	return errors.Join(append(errs, c.Receive.check()...)...)
@@ -232,7 +232,7 @@ func (c Config) check() error {
 func (r Receive) check() (errs []error) {
 	for key, n := range map[string]int{"receive.velo_budget": r.VELOBudget, "receive.rma_budget": r.RMABudget} {
 		if n < 1 || n > napi.MaxBudget {
-			errs = append(errs, wrong(key, "budget %d: use 1 to %d", n, napi.MaxBudget))
+			errs = append(errs, configError(key, "budget %d: use 1 to %d", n, napi.MaxBudget))
 		}
 	}
 	if err := r.Coalesce.Validate(); err != nil {
@@ -248,7 +248,7 @@ func (c Config) checkAddrs() (errs []error) {
 		}
 		for _, b := range c.Addrs[:i] {
 			if a.Addr() == b.Addr() {
-				errs = append(errs, wrong("addresses", "address %v appears twice", a.Addr()))
+				errs = append(errs, configError("addresses", "address %v appears twice", a.Addr()))
 			}
 		}
 	}

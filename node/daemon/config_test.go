@@ -125,7 +125,7 @@ func TestFile(t *testing.T) {
 
 // parsed is what the content of a file x.toml becomes.
 func parsed(text string) (Config, error) {
-	r, err := parse("x.toml", text)
+	r, err := parseFile("x.toml", text)
 	if err != nil {
 		return Config{}, err
 	}

@@ -39,8 +39,8 @@ func (d *Daemon) listen() (*net.UnixListener, error) {
 // maxClients is how many clients of one user the control socket has at once.
 const maxClients = 256
 
-// serve answers clients until ctx is cancelled.
-func (d *Daemon) serve(ctx context.Context) error {
+// serveControl answers clients until ctx is cancelled.
+func (d *Daemon) serveControl(ctx context.Context) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer ctxend.Do(ctx, func() { d.control.Close() })()
@@ -56,7 +56,7 @@ func (d *Daemon) serve(ctx context.Context) error {
 		clients.Go(func() {
 			defer leave()
 			if err := d.member.Check(conn); err != nil {
-				d.refuse(conn, err)
+				d.refuseClient(conn, err)
 				return
 			}
 			d.client(ctx, conn)
@@ -78,9 +78,9 @@ const refuseTime = time.Second
 // lastAnswer is how long a client has to take its answer when the node ends.
 const lastAnswer = time.Second
 
-// refuse tells a client of the control socket why it is refused. It ignores the client's
+// refuseClient tells a client of the control socket why it is refused. It ignores the client's
 // request.
-func (d *Daemon) refuse(conn *net.UnixConn, why error) {
+func (d *Daemon) refuseClient(conn *net.UnixConn, why error) {
 	defer conn.Close()
 	if d.refused.Control.Add(1) == 1 { // the others are counted
 		d.cfg.Log.Warn("control socket: refused", "reason", why)
@@ -124,15 +124,15 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		if req.Op == control.OpHold {
-			d.hold(ctx, conn, req.Direct)
+			d.holdRule(ctx, conn, req.Direct)
 			return
 		}
 		if req.Op == control.OpReplace {
-			if err := d.leave(conn); err != nil {
+			if err := d.handOverDevice(conn); err != nil {
 				_ = out.Encode(control.Reply{Error: err.Error()}) // it may be gone
 				return
 			}
-		} else if out.Encode(d.answer(req)) != nil {
+		} else if out.Encode(d.answerRequest(req)) != nil {
 			return // it is gone
 		}
 		if req.Op == control.OpStop || req.Op == control.OpReplace {
@@ -147,10 +147,10 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-func (d *Daemon) answer(req control.Request) (r control.Reply) {
+func (d *Daemon) answerRequest(req control.Request) (r control.Reply) {
 	var err error
 	if n := req.Node; n != nil && *n != d.member.ID() {
-		if r, err = d.pass(*n, req); err != nil {
+		if r, err = d.passToNode(*n, req); err != nil {
 			r.Error = err.Error()
 		}
 		return r
@@ -173,7 +173,7 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 	case control.OpSockets:
 		r.Sockets = d.Sockets()
 	case control.OpDirect, control.OpRules:
-		r.Direct, err = d.direct(req)
+		r.Direct, err = d.changeRules(req)
 	case control.OpRegisters:
 		r.Registers, err = d.registers(req.Register)
 	case control.OpStop:
@@ -189,15 +189,15 @@ func (d *Daemon) answer(req control.Request) (r control.Reply) {
 // answerOffered has the service that knows a request answer it.
 func (d *Daemon) answerOffered(req control.Request, r *control.Reply) error {
 	for _, s := range d.services {
-		if ok, err := s.answer(req, r); ok {
+		if ok, err := s.answerRequest(req, r); ok {
 			return err
 		}
 	}
 	return fmt.Errorf("unknown operation %q", req.Op)
 }
 
-// leave gives a client the interface's descriptor, with the Reply.
-func (d *Daemon) leave(conn *net.UnixConn) error {
+// handOverDevice gives a client the interface's descriptor, with the Reply.
+func (d *Daemon) handOverDevice(conn *net.UnixConn) error {
 	// Who has the descriptor reads and writes the packets of this host. So it is not for everybody
 	// who may join the fabric.
 	if err := caller.Trusted(conn); err != nil {

@@ -101,7 +101,7 @@ func Start(cfg Config) (d *Daemon, err error) {
 		MAC:   func(n fabric.NodeID) string { return cfg.MACPrefix.MAC(n).String() },
 		Log:   cfg.Log,
 		// Called by Run, when all is there.
-		OnGroups: func(now []emp.Group) { d.groups.set(now) },
+		OnGroups: func(now []emp.Group) { d.groups.setGroups(now) },
 		Topology: topologyID(cfg.Topology),
 	}
 	if cfg.Faults != nil {
@@ -123,7 +123,7 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if err = d.route(); err != nil {
 		return d, err
 	}
-	d.groups.begin(d.nic.Routes(), d.homes(), d.remoteGroups)
+	d.groups.setRoutes(d.nic.Routes(), d.homes(), d.remoteGroups)
 	if err = d.startNode(); err != nil {
 		return d, err
 	}
@@ -229,16 +229,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return d.node.Interface.Run(ctx) })
 	g.Go(func() error { return d.loop.Run(ctx) })
-	g.Go(func() error { return d.member.Run(ctx, d.link) })
+	g.Go(func() error { return d.member.Run(ctx, d.linkPeer) })
 	if d.mesh != nil {
 		g.Go(func() error { d.mesh.Run(ctx, d.linkHost); return nil })
 	}
-	g.Go(func() error { return d.serve(ctx) })
-	g.Go(func() error { return d.sockets.run(ctx) })
-	g.Go(func() error { return d.carrier.run(ctx) })
-	g.Go(func() error { return d.rates.run(ctx, d.known) })
+	g.Go(func() error { return d.serveControl(ctx) })
+	g.Go(func() error { return d.sockets.serveBroker(ctx) })
+	g.Go(func() error { return d.carrier.carryConnections(ctx) })
+	g.Go(func() error { return d.rates.sampleLinks(ctx, d.known) })
 	for _, s := range d.services {
-		g.Go(func() error { return s.about().run(ctx) })
+		g.Go(func() error { return s.about().serveUntil(ctx) })
 	}
 	if d.exporter != nil {
 		d.cfg.Log.Info("metrics", "url", d.exporter.URL())

@@ -14,17 +14,17 @@ import (
 // errStarting says that the node is not far enough to be asked.
 var errStarting = errors.New("the node is starting: ask again")
 
-// direct changes the rules of the node's broker, or tells of them, and has what they forbid go back
-// to TCP.
-func (d *Daemon) direct(req control.Request) (*control.Direct, error) {
+// changeRules changes the rules of the node's broker, or tells of them, and has what they forbid
+// go back to TCP.
+func (d *Daemon) changeRules(req control.Request) (*control.Direct, error) {
 	if d.sockets == nil {
 		return nil, errStarting
 	}
 	return control.SetDirect(d.sockets.cfg.Switch, req, d.sockets.switched)
 }
 
-// hold keeps the connections of a rule on TCP until the client goes.
-func (d *Daemon) hold(ctx context.Context, conn *net.UnixConn, r *broker.Rule) {
+// holdRule keeps the connections of a rule on TCP until the client goes.
+func (d *Daemon) holdRule(ctx context.Context, conn *net.UnixConn, r *broker.Rule) {
 	if d.sockets == nil {
 		_ = json.NewEncoder(conn).Encode(control.Reply{Error: errStarting.Error()}) // it may be gone
 		return

@@ -137,9 +137,9 @@ func CheckFile(path string) (Config, error) {
 	}
 	for _, err := range all {
 		if of, ok := errors.AsType[*settingError](err); ok {
-			r.note(of.key, err)
+			r.noteMistake(of.key, err)
 		} else if err != nil {
-			r.note("", err)
+			r.noteMistake("", err)
 		}
 	}
 	return c, r.err()
@@ -150,11 +150,11 @@ func read(path string) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, string(text))
+	return parseFile(path, string(text))
 }
 
-// parse reads the content of the file at path.
-func parse(path, text string) (*reader, error) {
+// parseFile reads the content of the file at path.
+func parseFile(path, text string) (*reader, error) {
 	if err := infile.CheckTOML(text); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -173,7 +173,7 @@ func parse(path, text string) (*reader, error) {
 		}
 	}
 	var f file
-	r.table(meta, "", settings, reflect.ValueOf(&f).Elem())
+	r.readTable(meta, "", settings, reflect.ValueOf(&f).Elem())
 	f.convert(r)
 	return r, nil
 }
@@ -192,8 +192,8 @@ type mistake struct {
 	error
 }
 
-// note notes what is wrong with a setting or table.
-func (r *reader) note(key string, err error) {
+// noteMistake notes what is wrong with a setting or table.
+func (r *reader) noteMistake(key string, err error) {
 	line := r.lines[key]
 	at := r.path
 	if line > 0 {
@@ -202,9 +202,9 @@ func (r *reader) note(key string, err error) {
 	r.mistakes = append(r.mistakes, mistake{line, fmt.Errorf("%s: %w", at, err)})
 }
 
-// wrong is note with an error that names the setting.
-func (r *reader) wrong(key, format string, args ...any) {
-	r.note(key, wrong(key, "setting %s: "+format, append([]any{key}, args...)...))
+// noteWrongKey is note with an error that names the setting.
+func (r *reader) noteWrongKey(key, format string, args ...any) {
+	r.noteMistake(key, configError(key, "setting %s: "+format, append([]any{key}, args...)...))
 }
 
 // err returns all mistakes in the order of their lines, or nil.
@@ -217,8 +217,8 @@ func (r *reader) err() error {
 	return errors.Join(errs...)
 }
 
-// table stores the settings of a table in the fields of a struct.
-func (r *reader) table(meta toml.MetaData, prefix string, settings map[string]toml.Primitive, to reflect.Value) {
+// readTable stores the settings of a table in the fields of a struct.
+func (r *reader) readTable(meta toml.MetaData, prefix string, settings map[string]toml.Primitive, to reflect.Value) {
 	fields := make(map[string]reflect.Value)
 	for i := range to.NumField() {
 		fields[to.Type().Field(i).Tag.Get("toml")] = to.Field(i)
@@ -231,18 +231,18 @@ func (r *reader) table(meta toml.MetaData, prefix string, settings map[string]to
 			if near != "" {
 				near = ": did you mean " + prefix + near + "?"
 			}
-			r.note(key, wrong(key, "setting %s%v: there is no such setting%s", prefix, toml.Key{name}, near))
+			r.noteMistake(key, configError(key, "setting %s%v: there is no such setting%s", prefix, toml.Key{name}, near))
 		case field.Kind() == reflect.Struct:
 			var value any
 			var inner map[string]toml.Primitive
 			err := errors.Join(meta.PrimitiveDecode(settings[name], &value), meta.PrimitiveDecode(settings[name], &inner))
 			if _, ok := value.(map[string]any); !ok || err != nil {
-				r.wrong(key, "this is a table: write [%s] once, and its settings below it", key)
+				r.noteWrongKey(key, "this is a table: write [%s] once, and its settings below it", key)
 			}
-			r.table(meta, key+".", inner, field)
+			r.readTable(meta, key+".", inner, field)
 		default:
 			if err := meta.PrimitiveDecode(settings[name], field.Addr().Interface()); err != nil {
-				r.wrong(key, "%s", valueError(err))
+				r.noteWrongKey(key, "%s", valueError(err))
 				field.SetZero()
 			}
 		}
@@ -283,30 +283,30 @@ func (f *file) convert(r *reader) {
 		NoFastPath:      f.FastPath != nil && !*f.FastPath,
 		Fair:            f.RealTime != nil && !*f.RealTime,
 	}
-	for _, convert := range []func(*reader, *Config){f.place, f.hosts, f.addresses, f.receive, f.numbers, f.lend} {
+	for _, convert := range []func(*reader, *Config){f.placeInFabric, f.hosts, f.addresses, f.receive, f.numbers, f.setLend} {
 		convert(r, &r.config)
 	}
 }
 
-// place converts the settings of the node in its fabric.
-func (f *file) place(r *reader, c *Config) {
+// placeInFabric converts the settings of the node in its fabric.
+func (f *file) placeInFabric(r *reader, c *Config) {
 	if f.Node != nil {
 		if *f.Node < 0 || *f.Node > MaxNode {
-			r.wrong("node", "use 0 to %d, or leave it out", MaxNode)
+			r.noteWrongKey("node", "use 0 to %d, or leave it out", MaxNode)
 		}
 		c.Node = new(fabric.NodeID(*f.Node))
 	}
 	if f.Topology != "" {
 		t, err := ParseTopology(f.Topology)
 		if err != nil {
-			r.wrong("topology", "%w", err)
+			r.noteWrongKey("topology", "%w", err)
 		}
 		c.Topology = t
 	}
 	if f.Faults != nil {
 		faults, err := wire.ParseFaults(*f.Faults)
 		if err != nil {
-			r.wrong("faults", "%w", err)
+			r.noteWrongKey("faults", "%w", err)
 		}
 		c.Faults = &faults
 	}
@@ -316,24 +316,24 @@ func (f *file) place(r *reader, c *Config) {
 func (f *file) hosts(r *reader, c *Config) {
 	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link, Congestion: f.Hosts.Congestion}
 	if err := CheckLink(f.Hosts.Link); err != nil {
-		r.wrong("hosts.link", "%w", err)
+		r.noteWrongKey("hosts.link", "%w", err)
 	}
 	for _, s := range f.Direct {
 		if err := c.Direct.Set(s); err != nil {
-			r.wrong("direct", "%w", err)
+			r.noteWrongKey("direct", "%w", err)
 		}
 	}
 	if f.Hosts.Listen != "" {
 		at, err := mesh.CheckListen(f.Hosts.Listen)
 		if err != nil {
-			r.wrong("hosts.listen", "%w", err)
+			r.noteWrongKey("hosts.listen", "%w", err)
 		}
 		c.Hosts.Listen = at
 	}
 	for _, s := range f.Hosts.Join {
 		at, err := mesh.CheckJoin(s)
 		if err != nil {
-			r.wrong("hosts.join", "%w", err)
+			r.noteWrongKey("hosts.join", "%w", err)
 		}
 		c.Hosts.Join = append(c.Hosts.Join, at)
 	}
@@ -344,26 +344,26 @@ func (f *file) addresses(r *reader, c *Config) {
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)
 		if err != nil {
-			r.wrong("addresses", "%q is not an address with a prefix length, such as 10.2.0.8/24", s)
+			r.noteWrongKey("addresses", "%q is not an address with a prefix length, such as 10.2.0.8/24", s)
 		}
 		c.Addrs = append(c.Addrs, a)
 	}
 	if f.MTU != nil {
 		m, err := mtu.New(int(*f.MTU))
 		if err != nil {
-			r.wrong("mtu", "%w", err)
+			r.noteWrongKey("mtu", "%w", err)
 		}
 		c.MTU = m
 	}
 	if f.MACPrefix != "" {
 		if err := c.MACPrefix.Set(f.MACPrefix); err != nil {
-			r.wrong("mac_prefix", "%w", err)
+			r.noteWrongKey("mac_prefix", "%w", err)
 		}
 	}
 }
 
-// lend converts the settings of the memory that is lent.
-func (f *file) lend(r *reader, c *Config) {
+// setLend converts the settings of the memory that is lent.
+func (f *file) setLend(r *reader, c *Config) {
 	for _, n := range []struct {
 		val *size64
 		to  *int64
@@ -375,7 +375,7 @@ func (f *file) lend(r *reader, c *Config) {
 	if f.Lend.Time != "" {
 		d, err := time.ParseDuration(f.Lend.Time)
 		if err != nil || d < time.Second {
-			r.wrong("lend.time", "%q: use a time such as 8h or 30m, from 1s on", f.Lend.Time)
+			r.noteWrongKey("lend.time", "%q: use a time such as 8h or 30m, from 1s on", f.Lend.Time)
 		}
 		c.Lend.Time = d
 	}
@@ -385,7 +385,7 @@ func (f *file) lend(r *reader, c *Config) {
 func (f *file) receive(r *reader, c *Config) {
 	if f.Receive.Mode != "" {
 		if err := c.Receive.Mode.Set(f.Receive.Mode); err != nil {
-			r.wrong("receive.mode", "%w", err)
+			r.noteWrongKey("receive.mode", "%w", err)
 		}
 	}
 	if d := f.Receive.CoalesceUsecs; d != nil {
@@ -411,7 +411,7 @@ func (f *file) numbers(r *reader, c *Config) {
 			continue
 		}
 		if *n.val < n.low { // 0 would be the default
-			r.wrong(n.key, "%d is too small; use %d or more, or leave it out", *n.val, n.low)
+			r.noteWrongKey(n.key, "%d is too small; use %d or more, or leave it out", *n.val, n.low)
 		}
 		*n.to = *n.val
 	}

@@ -78,7 +78,7 @@ func FuzzRequest(f *testing.F) {
 				return
 			}
 			if req.Op != control.OpStatus && req.Op != control.OpSet && req.Op != control.OpTopology && req.Op != control.OpSockets && req.Op != control.OpPorts && req.Op != control.OpStop {
-				if r := d.answer(req); r.Error == "" || r.Status != nil {
+				if r := d.answerRequest(req); r.Error == "" || r.Status != nil {
 					t.Errorf("%q: %+v", req.Op, r)
 				}
 			}

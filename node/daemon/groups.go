@@ -36,8 +36,8 @@ type groups struct {
 	now   []emp.Group         // +checklocks:mu
 }
 
-// begin sets the routing table for the groups. Before that, changes are only recorded.
-func (g *groups) begin(routes *route.Table, homes []emp.Home, remote func() map[netip.Addr][]fabric.NodeID) {
+// setRoutes sets the routing table for the groups. Before that, changes are only recorded.
+func (g *groups) setRoutes(routes *route.Table, homes []emp.Home, remote func() map[netip.Addr][]fabric.NodeID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.routes, g.homes = routes, homes
@@ -78,16 +78,16 @@ func (g *groups) Leave(group netip.Addr) error {
 // Lookup implements multicast.Registry.
 func (g *groups) Lookup(group []byte) (fabric.GroupID, bool) { return g.table.Lookup(group) }
 
-// set updates the groups of the directory.
-func (g *groups) set(now []emp.Group) {
+// setGroups updates the groups of the directory.
+func (g *groups) setGroups(now []emp.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.here = now
 	g.applyLocked()
 }
 
-// linked is called when there is a way to another node.
-func (g *groups) linked() { g.changed() }
+// announceAll is called when there is a way to another node.
+func (g *groups) announceAll() { g.changed() }
 
 // changed is called when there is a way to another node, or when one of another host has
 // joined or left a group.
@@ -128,8 +128,8 @@ func (g *groups) mergeLocked() {
 	}
 }
 
-// all returns the groups.
-func (g *groups) all() []emp.Group {
+// list returns the groups.
+func (g *groups) list() []emp.Group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.now)

@@ -25,7 +25,7 @@ func TestGroups(t *testing.T) {
 	var routes route.Table
 	m := new(fakeMember)
 	g := &groups{self: 1}
-	g.begin(&routes, []emp.Home{m}, nil)
+	g.setRoutes(&routes, []emp.Home{m}, nil)
 	a, b := netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("ff05::1:3")
 	lookup := func(addr netip.Addr, want fabric.GroupID, there bool) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestGroups(t *testing.T) {
 	}
 	lookup(a, 0, false)
 	routes.Set(2, fakePort{})
-	g.set([]emp.Group{
+	g.setGroups([]emp.Group{
 		{Addr: a, ID: 5, Members: []fabric.NodeID{1, 2, 3}},
 		{Addr: b, ID: fabric.GroupBroadcast, Members: []fabric.NodeID{2}},
 	})
@@ -57,14 +57,14 @@ func TestGroups(t *testing.T) {
 		t.Errorf("join: %d, %v", id, err)
 	}
 	routes.Set(3, fakePort{})
-	g.linked()
+	g.announceAll()
 	members(5, 2, 3)
 	routes.Remove(2) // the link is down, and comes back
 	members(5, 3)
 	routes.Set(2, fakePort{})
-	g.linked()
+	g.announceAll()
 	members(5, 2, 3)
-	g.set([]emp.Group{{Addr: b, ID: 6, Members: []fabric.NodeID{3}}})
+	g.setGroups([]emp.Group{{Addr: b, ID: 6, Members: []fabric.NodeID{3}}})
 	members(5)
 	members(6, 3)
 	lookup(a, 0, false)
@@ -93,8 +93,8 @@ func TestGroupsOfHosts(t *testing.T) {
 	a, b := netip.MustParseAddr("239.1.1.1"), netip.MustParseAddr("239.1.1.2")
 	remote := make(map[netip.Addr][]fabric.NodeID)
 	g := &groups{self: 1}
-	g.set([]emp.Group{{Addr: a, ID: 9, Members: []fabric.NodeID{1, 2}}}) // too early, but not forgotten
-	g.begin(&routes, []emp.Home{here, there}, func() map[netip.Addr][]fabric.NodeID {
+	g.setGroups([]emp.Group{{Addr: a, ID: 9, Members: []fabric.NodeID{1, 2}}}) // too early, but not forgotten
+	g.setRoutes(&routes, []emp.Home{here, there}, func() map[netip.Addr][]fabric.NodeID {
 		all := make(map[netip.Addr][]fabric.NodeID)
 		for k, v := range remote {
 			all[k] = slices.Clone(v)
@@ -117,7 +117,7 @@ func TestGroupsOfHosts(t *testing.T) {
 	g.changed()
 	check(a, 2, 7)
 	check(b, 7)
-	g.set(nil)
+	g.setGroups(nil)
 	check(a, 7)
 	delete(remote, b)
 	g.changed()

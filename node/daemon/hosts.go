@@ -111,29 +111,29 @@ func (c Config) checkHosts() error {
 	h, dash := c.Hosts, c.Dash
 	keys := h.Key != "" || h.Trust != ""
 	if err := CheckLink(h.Link); err != nil {
-		return wrong("hosts.link", "link %w", err)
+		return configError("hosts.link", "link %w", err)
 	}
 	switch {
 	case h.Listen == "" && h.byOFI():
-		return wrong("hosts.link", "%s %s also needs %s, for example :%d", dash+"link", h.Link, dash+"listen", mesh.DefaultPort)
+		return configError("hosts.link", "%s %s also needs %s, for example :%d", dash+"link", h.Link, dash+"listen", mesh.DefaultPort)
 	case h.Listen == "" && (len(h.Join) > 0 || keys || h.Plaintext || h.Conns > 1 || h.Congestion != ""):
-		return wrong("hosts", "%s also needs %s, for example :%d", dash+h.needsListen(), dash+"listen", mesh.DefaultPort)
+		return configError("hosts", "%s also needs %s, for example :%d", dash+h.needsListen(), dash+"listen", mesh.DefaultPort)
 	case h.Listen == "":
 		return nil
 	case keys && h.Plaintext:
-		return wrong("hosts.plaintext", "%s needs neither %s nor %s: leave out one or the other", dash+"plaintext", dash+"key", dash+"trust")
+		return configError("hosts.plaintext", "%s needs neither %s nor %s: leave out one or the other", dash+"plaintext", dash+"key", dash+"trust")
 	case !h.Plaintext && (h.Key == "" || h.Trust == ""):
-		return wrong("hosts.listen", "%s needs %s and %s (see exn-tun key), or %s on a network that is trusted or encrypted below", dash+"listen", dash+"key", dash+"trust", dash+"plaintext")
+		return configError("hosts.listen", "%s needs %s and %s (see exn-tun key), or %s on a network that is trusted or encrypted below", dash+"listen", dash+"key", dash+"trust", dash+"plaintext")
 	case h.Conns < 0 || h.Conns > stream.MaxConns:
-		return wrong("hosts.conns", "%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
+		return configError("hosts.conns", "%d connections for each peer: use 1 to %d", h.Conns, stream.MaxConns)
 	case h.Conns > 1 && h.byOFI():
-		return wrong("hosts.conns", "%d connections for each peer are for link stream: libfabric has one", h.Conns)
+		return configError("hosts.conns", "%d connections for each peer are for link stream: libfabric has one", h.Conns)
 	case h.Congestion != "" && h.byOFI():
-		return wrong("hosts.congestion", "congestion control %s is for link stream: libfabric chooses its own", h.Congestion)
+		return configError("hosts.congestion", "congestion control %s is for link stream: libfabric chooses its own", h.Congestion)
 	case c.Faults != nil && h.byOFI():
-		return wrong("faults", "link %s has no faults: leave out one of both", h.Link)
+		return configError("faults", "link %s has no faults: leave out one of both", h.Link)
 	case h.Plaintext && c.Node == nil:
-		return wrong("hosts.plaintext", "%s needs %s: without a certificate nothing else names this node", dash+"plaintext", dash+"node")
+		return configError("hosts.plaintext", "%s needs %s: without a certificate nothing else names this node", dash+"plaintext", dash+"node")
 	}
 	return nil
 }
@@ -228,8 +228,8 @@ func (d *Daemon) checkOFI() error {
 // hostTime is how long a node of another host may take to answer: less than a client waits.
 const hostTime = 4 * time.Second
 
-// pass sends a request to a node of another host and returns its answer.
-func (d *Daemon) pass(n fabric.NodeID, req control.Request) (r control.Reply, err error) {
+// passToNode sends a request to a node of another host and returns its answer.
+func (d *Daemon) passToNode(n fabric.NodeID, req control.Request) (r control.Reply, err error) {
 	if d.mesh == nil {
 		return r, fmt.Errorf("no node of another host is linked: %w", fabric.ErrPeerDown)
 	}
@@ -268,7 +268,7 @@ func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 	case !isForHosts(req):
 		r.Error = fmt.Sprintf("operation %q is not for other hosts", req.Op)
 	default:
-		r = d.answer(req)
+		r = d.answerRequest(req)
 		if changes(req) && r.Error == "" {
 			d.cfg.Log.Info("changed from another host", "node", from, "what", req.Op)
 		}
@@ -335,9 +335,9 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 	if err != nil {
 		return nil, err
 	}
-	d.carrier.linked(peer, l, true)
+	d.carrier.followLink(peer, l, true)
 	for _, s := range d.services {
-		s.about().linked(peer)
+		s.about().followLink(peer)
 	}
 	d.groups.changed()
 	return l, nil
@@ -350,7 +350,7 @@ func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
 		s.about().unlinked(peer, left)
 	}
 	if left {
-		d.carrier.left(peer)
+		d.carrier.nodeLeft(peer)
 	}
 }
 
@@ -371,7 +371,7 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 	congestion := ""
 	if cfg.Engine == nil {
 		for _, c := range conns {
-			d.settle(c, peer)
+			d.setCongestion(c, peer)
 		}
 		congestion = congestionOf(conns[0])
 	}
@@ -383,9 +383,9 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 	return l, nil
 }
 
-// settle gives a connection to a peer the congestion control that suits its way, unless the
-// configuration names one.
-func (d *Daemon) settle(conn net.Conn, peer fabric.NodeID) {
+// setCongestion gives a connection to a peer the congestion control that suits its way, unless
+// the configuration names one.
+func (d *Daemon) setCongestion(conn net.Conn, peer fabric.NodeID) {
 	raw, ok := rawOf(conn)
 	if !ok || d.cfg.Hosts.Congestion != "" {
 		return
@@ -449,8 +449,8 @@ func (s *streams) add(l *stream.Link, congestion string) {
 	s.links[l.Peer()] = streamOf{l, congestion}
 }
 
-// of returns the link to a peer; its Link is nil if there was none.
-func (s *streams) of(peer fabric.NodeID) streamOf {
+// toPeer returns the link to a peer; its Link is nil if there was none.
+func (s *streams) toPeer(peer fabric.NodeID) streamOf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.links[peer]
@@ -463,7 +463,7 @@ func (d *Daemon) addHosts(c *counter.List) {
 	}
 	c.Add("hosts.", d.mesh.Stats().All())
 	for _, p := range d.mesh.Peers() {
-		if l := d.streams.of(p.Node); l.Link != nil {
+		if l := d.streams.toPeer(p.Node); l.Link != nil {
 			c.Add(fmt.Sprintf("stream.node%d.", p.Node), l.Stats().All())
 		}
 	}
@@ -477,14 +477,14 @@ func (d *Daemon) addLink(to *control.Peer, p emp.Peer) {
 	switch l := p.Link.(type) {
 	case *shm.Link:
 		to.Link = "shm"
-		to.TxRate, to.RxRate = d.rates.of(l)
+		to.TxRate, to.RxRate = d.rates.ofLink(l)
 	case *wire.Link:
 		to.Link, to.RTTMicros = "wire", roundTrip(l.RTT())
-		to.TxRate, to.RxRate = d.rates.of(l)
+		to.TxRate, to.RxRate = d.rates.ofLink(l)
 	case *stream.Link:
 		stats := l.Stats()
 		to.Link, to.RTTMicros, to.TxRate, to.RxRate = l.Name(), stats.RTTMicros, stats.TxRate, stats.RxRate
-		to.Congestion = d.streams.of(p.Node).congestion
+		to.Congestion = d.streams.toPeer(p.Node).congestion
 	}
 }
 

@@ -118,7 +118,7 @@ func TestRootHosts(t *testing.T) {
 		}
 	}
 	for n, want := range map[fabric.NodeID]string{3: "the fabric has no topology", 9: "node 9: fabric: peer is down"} {
-		r := two.answer(control.Request{Op: control.OpRoute, Route: &control.RouteRequest{Want: control.RouteList}, Node: &n})
+		r := two.answerRequest(control.Request{Op: control.OpRoute, Route: &control.RouteRequest{Want: control.RouteList}, Node: &n})
 		if !strings.Contains(r.Error, want) {
 			t.Errorf("node %d: %+v, want %s", n, r, want)
 		}
@@ -140,11 +140,11 @@ func TestRootHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the group is known", func() bool {
-		all := two.groups.all()
+		all := two.groups.list()
 		return len(all) == 1 && all[0].Addr == group && slices.Equal(two.nic.Routes().Members(all[0].ID), []fabric.NodeID{3})
 	})
 	three.stop()
-	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.all()) == 0 })
+	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.list()) == 0 })
 
 	// A host whose packets meet faults has links that make up for them.
 	faults = &wire.Faults{Seed: 1, Drop: 0.05, Corrupt: 0.05}

@@ -17,9 +17,9 @@ import (
 // linkWire, in a node's description, asks for links that may lose packets.
 const linkWire = "wire"
 
-// link joins the NIC with a peer's: through shared memory, or over a medium that may lose
+// linkPeer joins the NIC with a peer's: through shared memory, or over a medium that may lose
 // packets if one of the two nodes asks for that.
-func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
+func (d *Daemon) linkPeer(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
 	if d.cfg.Faults != nil || asks(d.member, peer) {
 		l, err = d.overSocket(conn, peer)
 	} else {
@@ -28,9 +28,9 @@ func (d *Daemon) link(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err e
 	if err != nil {
 		return nil, err
 	}
-	d.groups.linked()
-	d.sockets.linked(peer, l)
-	d.carrier.linked(peer, l, false)
+	d.groups.announceAll()
+	d.sockets.keepPeerConnected(peer, l)
+	d.carrier.followLink(peer, l, false)
 	return l, nil
 }
 

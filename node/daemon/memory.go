@@ -40,7 +40,7 @@ func openMemory(d *Daemon) (offered, error) {
 	}
 	cfg := pool.Config{
 		Node: d.member.ID(), Limits: pool.Limits(d.cfg.Lend.LendLimits), MaxTime: d.cfg.Lend.Time, Revoke: control.RevokeTime,
-		Dial: m.dial(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.neighbors, Log: d.cfg.Log,
+		Dial: m.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.neighbors, Log: d.cfg.Log,
 	}
 	if m.far != nil {
 		cfg.Far, cfg.NIC = m.far, d.nic
@@ -78,14 +78,14 @@ func (m *nodeMemory) status() control.Memory {
 
 func (m *nodeMemory) counters() any { return m.server.Stats() }
 
-// tell says what the node lends and has borrowed, if there is anything.
-func (m *nodeMemory) tell(s *control.Status) {
+// addStatus says what the node lends and has borrowed, if there is anything.
+func (m *nodeMemory) addStatus(s *control.Status) {
 	if now := m.status(); now.Lend != 0 || len(now.Lent) != 0 || len(now.Borrowed) != 0 {
 		s.Memory = &now
 	}
 }
 
-func (m *nodeMemory) answer(req control.Request, r *control.Reply) (ok bool, err error) {
+func (m *nodeMemory) answerRequest(req control.Request, r *control.Reply) (ok bool, err error) {
 	if req.Op != control.OpLease || req.Lease == nil {
 		return req.Op == control.OpLease, nil
 	}

@@ -102,7 +102,7 @@ func TestRootMemory(t *testing.T) {
 
 // Leases asks a node for its leases, or for a change.
 func (r *running) Leases(req control.LeaseRequest) (*control.Leases, error) {
-	a := r.answer(control.Request{Op: control.OpLease, Lease: &req})
+	a := r.answerRequest(control.Request{Op: control.OpLease, Lease: &req})
 	if a.Error != "" {
 		return nil, errors.New(a.Error)
 	}

@@ -9,8 +9,8 @@ import (
 	"exnet/directsockets/relay"
 )
 
-// in runs f in the namespace of the interface.
-func (d *Daemon) in(f func() error) error {
+// inNamespace runs f in the namespace of the interface.
+func (d *Daemon) inNamespace(f func() error) error {
 	if d.ns == nil {
 		return f()
 	}
@@ -21,7 +21,7 @@ func (d *Daemon) in(f func() error) error {
 // read, it is the default.
 func (d *Daemon) patience() time.Duration {
 	retries := uint64(relay.DefaultRetries)
-	_ = d.in(func() error {
+	_ = d.inNamespace(func() error {
 		b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_retries2")
 		if err != nil {
 			return err

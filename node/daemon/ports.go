@@ -38,7 +38,7 @@ func openPorts(d *Daemon) (offered, error) {
 	}
 	cfg := ports.Config{
 		Driver: d.loop,
-		Node:   d.member.ID(), Dial: p.dial(d.cfg.Dir), CheckPeer: d.member.CheckNode,
+		Node:   d.member.ID(), Dial: p.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode,
 		Registers: registerFile{d},
 		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
 	}
@@ -64,16 +64,16 @@ func (p *nodePorts) closeFar() error {
 
 func (p *nodePorts) counters() any { return p.server.Stats() }
 
-// answer answers with the open ports of the node.
-func (p *nodePorts) answer(req control.Request, r *control.Reply) (bool, error) {
+// answerRequest answers with the open ports of the node.
+func (p *nodePorts) answerRequest(req control.Request, r *control.Reply) (bool, error) {
 	if req.Op != control.OpPorts {
 		return false, nil
 	}
-	r.Ports = p.list()
+	r.Ports = p.listPorts()
 	return true, nil
 }
 
-func (p *nodePorts) list() *control.Ports {
+func (p *nodePorts) listPorts() *control.Ports {
 	all := &control.Ports{Node: int(p.member.ID()), Ports: []control.Port{}}
 	for _, i := range p.server.Ports() {
 		all.Ports = append(all.Ports, control.Port{

@@ -88,5 +88,5 @@ func TestRootPorts(t *testing.T) {
 
 // openPorts are the open ports of a node.
 func (r *running) openPorts() []control.Port {
-	return r.answer(control.Request{Op: control.OpPorts}).Ports.Ports
+	return r.answerRequest(control.Request{Op: control.OpPorts}).Ports.Ports
 }

@@ -32,12 +32,12 @@ type sample struct {
 	txRate, rxRate uint64
 }
 
-// run takes the samples.
-func (r *rates) run(ctx context.Context, peers func() []emp.Peer) error {
+// sampleLinks takes the samples.
+func (r *rates) sampleLinks(ctx context.Context, peers func() []emp.Peer) error {
 	t := time.NewTicker(sampleTime)
 	defer t.Stop()
 	for {
-		r.take(time.Now(), peers())
+		r.takeSample(time.Now(), peers())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -46,8 +46,8 @@ func (r *rates) run(ctx context.Context, peers func() []emp.Peer) error {
 	}
 }
 
-// take takes a sample of each link.
-func (r *rates) take(now time.Time, peers []emp.Peer) {
+// takeSample takes a sample of each link.
+func (r *rates) takeSample(now time.Time, peers []emp.Peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	links := make(map[emp.Link]sample, len(r.links))
@@ -83,8 +83,8 @@ func perSecond(before, now uint64, d time.Duration) uint64 {
 	return uint64(float64(now-before) / d.Seconds())
 }
 
-// of returns the rates of a link; 0 before its second sample.
-func (r *rates) of(l emp.Link) (tx, rx uint64) {
+// ofLink returns the rates of a link; 0 before its second sample.
+func (r *rates) ofLink(l emp.Link) (tx, rx uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.links[l]

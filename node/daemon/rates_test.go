@@ -23,26 +23,26 @@ func TestRates(t *testing.T) {
 	var here, there rates
 	peers := func(l emp.Link) []emp.Peer { return []emp.Peer{{}, {Link: l}} }
 	take := func(at time.Time) {
-		here.take(at, peers(lx))
-		there.take(at, peers(ly))
+		here.takeSample(at, peers(lx))
+		there.takeSample(at, peers(ly))
 	}
 	send(1) // what opens the flow
 	begin := time.Now()
 	take(begin)
-	if tx, rx := here.of(lx); tx != 0 || rx != 0 {
+	if tx, rx := here.ofLink(lx); tx != 0 || rx != 0 {
 		t.Errorf("after one sample: %d, %d bytes a second", tx, rx)
 	}
 	send(100)
 	take(begin.Add(2 * time.Second))
 	const want = 100 * 128 / 2
-	if tx, _ := here.of(lx); tx != want {
+	if tx, _ := here.ofLink(lx); tx != want {
 		t.Errorf("%d bytes a second sent, want %d", tx, want)
 	}
-	if _, rx := there.of(ly); rx != want {
+	if _, rx := there.ofLink(ly); rx != want {
 		t.Errorf("%d bytes a second received, want %d", rx, want)
 	}
-	here.take(begin.Add(3*time.Second), nil)
-	if tx, rx := here.of(lx); tx != 0 || rx != 0 || len(here.links) != 0 {
+	here.takeSample(begin.Add(3*time.Second), nil)
+	if tx, rx := here.ofLink(lx); tx != 0 || rx != 0 || len(here.links) != 0 {
 		t.Errorf("the link is gone: %d, %d bytes a second", tx, rx)
 	}
 }

@@ -22,8 +22,8 @@ const (
 // registerFile is the node's register file, for its processes and those of other nodes.
 type registerFile struct{ d *Daemon }
 
-// list returns all registers, in the order of their addresses.
-func (f registerFile) list() []control.Register {
+// listRegisters returns all registers, in the order of their addresses.
+func (f registerFile) listRegisters() []control.Register {
 	d := f.d
 	i := d.node.Interface
 	c := i.Coalesce()
@@ -59,7 +59,7 @@ func (f registerFile) list() []control.Register {
 
 // ReadRegister implements ports.Registers.
 func (f registerFile) ReadRegister(addr uint64) (uint64, bool) {
-	list := f.list()
+	list := f.listRegisters()
 	i := slices.IndexFunc(list, func(r control.Register) bool { return r.Addr == addr })
 	if i < 0 {
 		return 0, false
@@ -69,7 +69,7 @@ func (f registerFile) ReadRegister(addr uint64) (uint64, bool) {
 
 // WriteRegister implements ports.Registers.
 func (f registerFile) WriteRegister(addr, value uint64) bool {
-	list := f.list()
+	list := f.listRegisters()
 	i := slices.IndexFunc(list, func(r control.Register) bool { return r.Addr == addr })
 	return i >= 0 && f.write(list[i].Name, value) == nil
 }
@@ -107,5 +107,5 @@ func (d *Daemon) registers(set *control.SetRegister) (*control.Registers, error)
 			return nil, err
 		}
 	}
-	return &control.Registers{Node: int(d.member.ID()), Registers: f.list()}, nil
+	return &control.Registers{Node: int(d.member.ID()), Registers: f.listRegisters()}, nil
 }

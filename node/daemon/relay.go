@@ -47,7 +47,7 @@ type carrier struct {
 // openCarrier makes it, and has it be the carrier of the broker.
 func (d *Daemon) openCarrier() (err error) {
 	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
-	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.hear, Answer: d.stand, Patience: d.patience, Log: d.cfg.Log})
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.passToBroker, Answer: d.stand, Patience: d.patience, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -87,18 +87,18 @@ func (c *carrier) offered(o relay.Offer) {
 	_ = unix.Close(o.Bell)
 }
 
-// hear tells the broker what that of another host says.
-func (c *carrier) hear(from fabric.NodeID, b []byte) {
+// passToBroker tells the broker what that of another host says.
+func (c *carrier) passToBroker(from fabric.NodeID, b []byte) {
 	if s := c.sockets.broker(); s != nil {
 		if err := s.Hear(from, b); err != nil {
-			c.sockets.tell(err)
+			c.sockets.logPeerEnd(err)
 		}
 	}
 }
 
-// run has the connections carried until ctx ends.
-func (c *carrier) run(ctx context.Context) error {
-	defer c.wait()
+// carryConnections has the connections carried until ctx ends.
+func (c *carrier) carryConnections(ctx context.Context) error {
+	defer c.waitLinks()
 	return c.engine.Run(ctx)
 }
 
@@ -113,7 +113,7 @@ func (c *carrier) goBack() {
 	c.engine.GoBack(ctx)
 }
 
-func (c *carrier) wait() {
+func (c *carrier) waitLinks() {
 	c.mu.Lock()
 	c.closed = true
 	close(c.ended)
@@ -121,9 +121,9 @@ func (c *carrier) wait() {
 	c.links.Wait()
 }
 
-// linked follows a link to its end, after which what goes through it waits for the next one.
+// followLink follows a link to its end, after which what goes through it waits for the next one.
 // remote: the peer is on another host, whose broker is met by it.
-func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
+func (c *carrier) followLink(peer fabric.NodeID, l emp.Link, remote bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -132,22 +132,22 @@ func (c *carrier) linked(peer fabric.NodeID, l emp.Link, remote bool) {
 	c.links.Go(func() {
 		if remote && c.reaches(peer, l) {
 			c.engine.PeerUp(peer)
-			c.meet(peer, l)
+			c.beginSession(peer, l)
 		}
 		select {
 		case <-l.Done():
 		case <-c.ended:
 			return
 		}
-		c.part(peer, l)
+		c.endSession(peer, l)
 		_, memory := l.(*shm.Link) // which ends with its peer's process
 		c.engine.PeerDown(peer, memory)
 	})
 }
 
-// left follows a node of another host that has left the fabric: what went through it has ended,
-// also where its Engine's farewell was lost with the link.
-func (c *carrier) left(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
+// nodeLeft follows a node of another host that has left the fabric: what went through it has
+// ended, also where its Engine's farewell was lost with the link.
+func (c *carrier) nodeLeft(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
 
 // reaches waits until the peer carries; false: the link or the node has ended.
 func (c *carrier) reaches(peer fabric.NodeID, l emp.Link) bool {
@@ -163,8 +163,8 @@ func (c *carrier) reaches(peer fabric.NodeID, l emp.Link) bool {
 	return true
 }
 
-// meet begins a session with the broker of a peer.
-func (c *carrier) meet(peer fabric.NodeID, l emp.Link) {
+// beginSession begins a session with the broker of a peer.
+func (c *carrier) beginSession(peer fabric.NodeID, l emp.Link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.met[peer] = l
@@ -179,8 +179,8 @@ func byHardware(l emp.Link) bool {
 	return ok && ofi.Hardware(s.Name())
 }
 
-// part ends the session by a link, unless there is one by the next link.
-func (c *carrier) part(peer fabric.NodeID, l emp.Link) {
+// endSession ends the session by a link, unless there is one by the next link.
+func (c *carrier) endSession(peer fabric.NodeID, l emp.Link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.met[peer] != l {

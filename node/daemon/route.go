@@ -31,7 +31,7 @@ func (d *Daemon) Routes(req control.RouteRequest) (*control.Reservations, error)
 			return nil, err
 		}
 	case control.RouteCut, control.RouteJoin:
-		if err := cut(x, req.Link, req.Want == control.RouteCut); err != nil {
+		if err := setLinkDown(x, req.Link, req.Want == control.RouteCut); err != nil {
 			return nil, err
 		}
 	case control.RouteAdaptive, control.RouteOrdered:
@@ -44,8 +44,8 @@ func (d *Daemon) Routes(req control.RouteRequest) (*control.Reservations, error)
 	return reservations(x), nil
 }
 
-// cut sets a link down or up. A link without which nodes would be cut off stays up.
-func cut(x *crossbar.Crossbars, l control.Ends, down bool) error {
+// setLinkDown sets a link down or up. A link without which nodes would be cut off stays up.
+func setLinkDown(x *crossbar.Crossbars, l control.Ends, down bool) error {
 	if i, ok := x.Topology().Between(l[0], l[1]); ok && down {
 		r, err := topo.NewRoutes(x.Topology(), append(x.Routes().Cut(), i)...)
 		if err != nil {

@@ -38,9 +38,9 @@ type offered interface {
 	// counters are those of its server, a struct of uint64.
 	counters() any
 	// tell adds to what the node says of itself.
-	tell(*control.Status)
+	addStatus(*control.Status)
 	// answer answers a request. False: it is for another service.
-	answer(control.Request, *control.Reply) (bool, error)
+	answerRequest(control.Request, *control.Reply) (bool, error)
 	// closeFar gives back what reaches other hosts. run has returned.
 	closeFar() error
 }
@@ -69,8 +69,8 @@ type service struct {
 	downs map[fabric.NodeID]func() // +checklocks:mu
 }
 
-func (s *service) about() *service      { return s }
-func (s *service) tell(*control.Status) {}
+func (s *service) about() *service           { return s }
+func (s *service) addStatus(*control.Status) {}
 
 // openFar opens the mailbox for other hosts, if there are any: cfg says how.
 func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
@@ -86,8 +86,8 @@ func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
 	return err
 }
 
-// dial returns the function that connects to the same service of another node of this host.
-func (s *service) dial(dir string) func(fabric.NodeID) (*net.UnixConn, error) {
+// dialer returns the function that connects to the same service of another node of this host.
+func (s *service) dialer(dir string) func(fabric.NodeID) (*net.UnixConn, error) {
 	return func(n fabric.NodeID) (*net.UnixConn, error) {
 		return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(dir, n, s.suffix), Net: "unixpacket"})
 	}
@@ -104,7 +104,7 @@ func (s *service) listen(d *Daemon, server served) (err error) {
 	if err := s.member.Own(path); err != nil {
 		return err
 	}
-	return d.in(func() error {
+	return d.inNamespace(func() error {
 		for _, name := range []string{s.socket, fmt.Sprintf("%s-%s-%d", s.socket, d.cfg.Fabric, d.member.ID())} {
 			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 			if errors.Is(err, syscall.EADDRINUSE) {
@@ -138,8 +138,8 @@ func (s *service) taken(name string) {
 // Each node makes one.
 const maxPeers = 1024
 
-// run serves processes and peers until ctx ends.
-func (s *service) run(ctx context.Context) error {
+// serveUntil serves processes and peers until ctx ends.
+func (s *service) serveUntil(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer ctxend.Do(ctx, func() { _ = s.close() })() // they may be closed
 	serve := func(ln *net.UnixListener, enter func(*net.UnixConn) (leave func(), err error), f func(*net.UnixConn) error) {
@@ -199,8 +199,8 @@ func (s *service) closeFar() error {
 	return s.far.Close()
 }
 
-// linked follows a link to a node of another host, until unlinked.
-func (s *service) linked(peer fabric.NodeID) {
+// followLink follows a link to a node of another host, until unlinked.
+func (s *service) followLink(peer fabric.NodeID) {
 	if s.far == nil {
 		return
 	}

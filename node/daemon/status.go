@@ -77,7 +77,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	d.addSockets(&s.Counters)
 	for _, o := range d.services {
 		s.Counters.Add(o.about().what+".", counter.All(o.counters()))
-		o.tell(s)
+		o.addStatus(s)
 	}
 	d.addCarrier(&s.Counters)
 	addShared(&s.Counters, s.Shared)
@@ -89,7 +89,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	}
 	s.Threshold.Eager, s.Threshold.MTU = d.node.Interface.EagerThreshold(), int(d.cfg.MTU)
 	s.Threshold.VELO, s.Threshold.RMA = velo.MaxPayload, rma.MTU
-	for _, g := range d.groups.all() {
+	for _, g := range d.groups.list() {
 		group := control.Group{Addr: g.Addr, Group: int(g.ID)}
 		for _, n := range g.Members {
 			group.Members = append(group.Members, int(n))

@@ -88,7 +88,7 @@ func New(cfg Config) (*Host, error) {
 	_, next := h.members.Tick(now)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(next.Sub(now), h.tick)
+	h.timer = time.AfterFunc(next.Sub(now), h.expireMemberships)
 	return h, nil
 }
 
@@ -125,7 +125,7 @@ func (h *Host) FromHost(buf *exteth.TxBuffer) {
 		h.cfg.Link.Free(buf)
 		return
 	}
-	if h.takes(buf) {
+	if h.isReport(buf) {
 		h.count.MembershipReports.Add(1)
 		h.cfg.Link.Free(buf)
 		return
@@ -202,8 +202,8 @@ const (
 	etherTypeIPv6 = 0x86dd
 )
 
-// takes reports whether a frame that leaves is a membership report, which goes no further.
-func (h *Host) takes(buf *exteth.TxBuffer) bool {
+// isReport reports whether a frame that leaves is a membership report, which goes no further.
+func (h *Host) isReport(buf *exteth.TxBuffer) bool {
 	f := buf.Frame()
 	if h.members == nil || !arp.MAC(f).IsMulticast() {
 		return false
@@ -215,8 +215,8 @@ func (h *Host) takes(buf *exteth.TxBuffer) bool {
 	return false
 }
 
-// tick does what is due for the memberships, and comes again.
-func (h *Host) tick() {
+// expireMemberships does what is due for the memberships, and comes again.
+func (h *Host) expireMemberships() {
 	now := time.Now()
 	query, next := h.members.Tick(now)
 	if query {

@@ -222,7 +222,7 @@ func TestQueryFrames(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	h.tick() // before anything is due
+	h.expireMemberships() // before anything is due
 	if d := time.Since(now); h.Stats().Rx != 0 {
 		t.Errorf("a query after %v", d)
 	}

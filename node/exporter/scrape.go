@@ -37,14 +37,14 @@ func (l *newest) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	h := &held{Conn: conn, by: l}
-	if old := l.add(h); old != nil {
+	if old := l.addConn(h); old != nil {
 		_ = old.Conn.Close()
 	}
 	return h, nil
 }
 
-// add takes a connection, and returns the one that has to go for it, if any.
-func (l *newest) add(h *held) (old *held) {
+// addConn takes a connection, and returns the one that has to go for it, if any.
+func (l *newest) addConn(h *held) (old *held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.conns) == l.most {

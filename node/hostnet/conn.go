@@ -35,7 +35,7 @@ type Conn struct {
 // The Conn remains valid when ns is closed.
 func Open(ns *netns.NS) (*Conn, error) {
 	var h *netlink.Handle
-	err := in(ns, func() (err error) {
+	err := runIn(ns, func() (err error) {
 		// NewHandle binds its sockets to the namespace of the thread, which is ns here.
 		// NewHandleAt would move the thread itself, and continue on it even if it could not
 		// move it back.
@@ -48,8 +48,8 @@ func Open(ns *netns.NS) (*Conn, error) {
 	return &Conn{ns: ns, h: h}, nil
 }
 
-// in runs f in ns, or where it is.
-func in(ns *netns.NS, f func() error) error {
+// runIn runs f in ns, or where it is.
+func runIn(ns *netns.NS, f func() error) error {
 	if ns == nil {
 		return f()
 	}

@@ -79,7 +79,7 @@ type state struct {
 // not call Close.
 func (c *Conn) Watch(index int, fn func(Event)) (*Watcher, error) {
 	w := &Watcher{index: index, fn: fn, done: make(chan struct{})}
-	err := in(c.ns, func() (err error) {
+	err := runIn(c.ns, func() (err error) {
 		w.sock, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK,
 			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
@@ -98,7 +98,7 @@ func (c *Conn) Watch(index int, fn func(Event)) (*Watcher, error) {
 		w.sock.Close()
 		return nil, errors.Join(err, w.conn.Close())
 	}
-	go w.run()
+	go w.readEvents()
 	return w, nil
 }
 
@@ -132,7 +132,7 @@ func (w *Watcher) Err() error {
 	}
 }
 
-func (w *Watcher) run() {
+func (w *Watcher) readEvents() {
 	defer close(w.done)
 	defer w.conn.Close()
 	defer w.stop()
@@ -225,7 +225,7 @@ func routeIndex(data []byte) int {
 
 // refresh lists the present state, and reports it. After an error there is none.
 func (w *Watcher) refresh() error {
-	now, err := w.list()
+	now, err := w.readState()
 	known := w.state.link != (Link{})
 	w.report(now)
 	if known && errors.Is(err, ErrNoLink) {
@@ -262,7 +262,7 @@ func (w *Watcher) report(now state) {
 	}
 }
 
-func (w *Watcher) list() (state, error) {
+func (w *Watcher) readState() (state, error) {
 	link, err := w.conn.LinkByIndex(w.index)
 	if err != nil {
 		return state{}, err

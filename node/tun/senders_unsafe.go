@@ -36,7 +36,7 @@ const (
 // has no BPF or does not let this process load a program (CAP_BPF).
 func (d *Device) WatchSenders() (*Senders, error) {
 	s := &Senders{cpus: min(possibleCPUs(), maxCPUs)}
-	if err := s.watch(d); err != nil {
+	if err := s.attachTo(d); err != nil {
 		return nil, fmt.Errorf("tun: counting the senders of %s: %w", d.name, err)
 	}
 	return s, nil
@@ -47,7 +47,7 @@ func (d *Device) WatchSenders() (*Senders, error) {
 func (s *Senders) Main() int {
 	main, most, all := -1, uint64(0), uint64(0)
 	for cpu := range s.cpus {
-		now := s.count(cpu)
+		now := s.countOf(cpu)
 		n := now - s.seen[cpu]
 		s.seen[cpu] = now
 		if all += n; n > most {
@@ -65,10 +65,10 @@ func (s *Senders) Main() int {
 // that are just on their way into it.
 func (s *Senders) Sent() (packets uint64) {
 	for cpu := range s.cpus {
-		packets += s.count(cpu)
+		packets += s.countOf(cpu)
 	}
 	if s.cpus == maxCPUs {
-		packets += s.count(maxCPUs)
+		packets += s.countOf(maxCPUs)
 	}
 	return packets
 }
@@ -79,7 +79,7 @@ func (s *Senders) Sent() (packets uint64) {
 func (s *Senders) Take() (cpu int, first uint64) {
 	cpu = -1
 	for i := range s.cpus {
-		stamp := s.word(i*cpuStride + stampOffset)
+		stamp := s.wordAt(i*cpuStride + stampOffset)
 		at := stamp.Load()
 		if at == 0 {
 			continue
@@ -94,18 +94,18 @@ func (s *Senders) Take() (cpu int, first uint64) {
 	return cpu, first
 }
 
-func (s *Senders) word(offset int) *atomic.Uint64 {
+func (s *Senders) wordAt(offset int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&s.mem[offset]))
 }
 
-func (s *Senders) count(cpu int) uint64 {
-	return s.word(cpu * cpuStride).Load()
+func (s *Senders) countOf(cpu int) uint64 {
+	return s.wordAt(cpu * cpuStride).Load()
 }
 
 // Close unmaps the counters. The kernel counts until the device is closed.
 func (s *Senders) Close() error { return unix.Munmap(s.mem) }
 
-func (s *Senders) watch(d *Device) error {
+func (s *Senders) attachTo(d *Device) error {
 	array, err := s.newArray()
 	if err != nil {
 		return err

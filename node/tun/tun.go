@@ -124,7 +124,7 @@ func Open(c Config) (*Device, error) {
 	}
 	d := &Device{name: c.Name, mtu: c.MTU, tap: c.TAP}
 	if c.Left == nil || !d.takeOver(c.Left) {
-		if err := d.create(); err != nil {
+		if err := d.createInterface(); err != nil {
 			return nil, err
 		}
 	}
@@ -143,12 +143,12 @@ func Open(c Config) (*Device, error) {
 	return d, nil
 }
 
-// create makes an interface.
-func (d *Device) create() (err error) {
+// createInterface makes an interface.
+func (d *Device) createInterface() (err error) {
 	if d.fd, err = openClone(); err != nil {
 		return err
 	}
-	if err := d.attach(); err != nil {
+	if err := d.attachInterface(); err != nil {
 		unix.Close(d.fd)
 		return err
 	}
@@ -167,15 +167,15 @@ func (d *Device) takeOver(f *os.File) bool {
 	if err != nil || dupErr != nil {
 		return false
 	}
-	if !d.fits() {
+	if !d.matchesConfig() {
 		unix.Close(d.fd)
 		return false
 	}
 	return true
 }
 
-// fits reports whether the interface of fd is the one that Config describes.
-func (d *Device) fits() bool {
+// matchesConfig reports whether the interface of fd is the one that Config describes.
+func (d *Device) matchesConfig() bool {
 	ifr, err := unix.NewIfreq(d.name)
 	if err != nil || unix.IoctlIfreq(d.fd, unix.TUNGETIFF, ifr) != nil { // a user has removed it
 		return false
@@ -202,8 +202,8 @@ func (d *Device) kind() uint16 {
 	return kind | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 }
 
-// attach makes the interface and gives it to fd.
-func (d *Device) attach() error {
+// attachInterface makes the interface and gives it to fd.
+func (d *Device) attachInterface() error {
 	ifr, err := unix.NewIfreq(d.name)
 	if err != nil {
 		return fmt.Errorf("tun: %s: %w", d.name, err)

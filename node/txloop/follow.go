@@ -37,7 +37,7 @@ const (
 type follower struct {
 	senders Senders // nil: not to be followed
 	few     bool    // so few CPUs that the thread shares one with programs
-	stays   bool    // bound by stay
+	stays   bool    // bound by bindThread
 	all     unix.CPUSet
 	home    int // CPU that the thread is bound to; -1: none
 	here    func() int
@@ -46,8 +46,8 @@ type follower struct {
 	bursts, sent, received int // since the last look
 }
 
-// open begins. Several devices have their programs in several places.
-func (f *follower) open(ports []port, lock func()) {
+// findHomes begins. Several devices have their programs in several places.
+func (f *follower) findHomes(ports []port, lock func()) {
 	f.home, f.here, f.lock = -1, currentCPU, lock
 	if unix.SchedGetaffinity(0, &f.all) != nil {
 		return
@@ -59,10 +59,10 @@ func (f *follower) open(ports []port, lock func()) {
 	}
 }
 
-// stay binds the thread to the CPU where it is, while it looks repeatedly: there it
+// bindThread binds the thread to the CPU where it is, while it looks repeatedly: there it
 // has its turn when the program there sleeps. The scheduler would have another CPU that
 // falls idle take it over.
-func (f *follower) stay(links []served) {
+func (f *follower) bindThread(links []served) {
 	if !f.few || f.home >= 0 {
 		return
 	}
@@ -78,7 +78,7 @@ func (f *follower) stay(links []served) {
 // roam ends stay.
 func (f *follower) roam(links []served) {
 	if f.stays {
-		f.rest(links)
+		f.unbindThread(links)
 	}
 }
 
@@ -94,7 +94,7 @@ func (f *follower) burst(bytes int, links []served) bool {
 	cpu := f.senders.Main()
 	switch {
 	case receives && slices.ContainsFunc(links, func(s served) bool { return s.PeerCPU() == max(cpu, f.home) }):
-		f.rest(links)
+		f.unbindThread(links)
 		return false
 	case cpu < 0 || cpu == f.home || !f.all.IsSet(cpu) || f.home < 0 && cpu == f.here():
 		return false
@@ -110,8 +110,8 @@ func (f *follower) burst(bytes int, links []served) bool {
 	return true
 }
 
-// rest lets the scheduler choose the CPU again.
-func (f *follower) rest(links []served) {
+// unbindThread lets the scheduler choose the CPU again.
+func (f *follower) unbindThread(links []served) {
 	if f.home >= 0 {
 		f.bind(-1, links)
 		_ = unix.SchedSetaffinity(0, &f.all) // it was allowed before

@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 		peer := newLink(t)
 		links := []served{{Served: peer}}
 		var f follower
-		f.open([]port{{Port: Port{Senders: &senders}}}, func() {})
+		f.findHomes([]port{{Port: Port{Senders: &senders}}}, func() {})
 		bursts := func(bytes, received int) (moves int) {
 			for range followBursts {
 				f.received += received
@@ -80,13 +80,13 @@ func TestFollow(t *testing.T) {
 		expect("the peer is there and sends", -1, 0, bursts(1000, 5000))
 		senders = fakeSenders(other)
 		expect("programs on another CPU than the peer", other, 1, bursts(1000, 5000))
-		f.rest(links)
+		f.unbindThread(links)
 		expect("rest", -1, 0, 0)
 	})
 	for _, ports := range [][]port{nil, {{}}, {{Port: Port{Senders: new(fakeSenders)}}, {}}} {
 		inThread(func() {
 			var f follower
-			if f.open(ports, nil); f.burst(1000, nil) || f.home != -1 || f.senders != nil {
+			if f.findHomes(ports, nil); f.burst(1000, nil) || f.home != -1 || f.senders != nil {
 				t.Errorf("%d ports: followed", len(ports))
 			}
 		})
@@ -106,7 +106,7 @@ func TestStay(t *testing.T) {
 		peer := newLink(t)
 		links := []served{{Served: peer}}
 		var f follower
-		f.open([]port{{}, {}}, func() {})
+		f.findHomes([]port{{}, {}}, func() {})
 		cpus := func() int {
 			var now unix.CPUSet
 			if err := unix.SchedGetaffinity(0, &now); err != nil {
@@ -115,8 +115,8 @@ func TestStay(t *testing.T) {
 			return now.Count()
 		}
 		for range 2 {
-			f.stay(links)
-			f.stay(links)
+			f.bindThread(links)
+			f.bindThread(links)
 			if cpu := currentCPU(); cpus() != 1 || f.home != cpu || int(peer.bound.Load()) != cpu {
 				t.Errorf("on CPU %d of %d, bound to %d, told %d", cpu, cpus(), f.home, peer.bound.Load())
 			}

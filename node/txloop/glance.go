@@ -14,12 +14,12 @@ import "time"
 // It looks if request and answer take turns. A program that sends one packet after the other has
 // more to do than to wait.
 type glance struct {
-	score int           // positive: looking pays
-	armed bool          // a program on this CPU has sent a request
-	begun time.Duration // when this glance began; 0: there is none
-	mine  bool          // what was carried last came from this CPU
-	skip  int           // requests to leave out before the next try
-	gap   int           // as many after a glance that has failed
+	score    int           // positive: looking pays
+	armed    bool          // a program on this CPU has sent a request
+	begun    time.Duration // when this glance began; 0: there is none
+	fromHere bool          // what was carried last came from this CPU
+	skip     int           // requests to leave out before the next try
+	gap      int           // as many after a glance that has failed
 }
 
 const (
@@ -29,19 +29,19 @@ const (
 	maxGap     = 4096
 )
 
-// carried says that something was carried, and whether a program on this CPU has sent it.
+// noteCarried says that something was carried, and whether a program on this CPU has sent it.
 // It reports whether a glance has found it.
-func (g *glance) carried(here bool) (found bool) {
+func (g *glance) noteCarried(here bool) (found bool) {
 	if found = g.begun != 0 && !here; found {
 		g.score, g.gap = min(g.score+paid, maxScore), 0
 	}
 	g.begun = 0
-	g.armed, g.mine = here && !g.mine, here
+	g.armed, g.fromHere = here && !g.fromHere, here
 	return found
 }
 
-// again reports whether to look again, at a time when there is nothing to do.
-func (g *glance) again(now time.Duration) bool {
+// lookAgain reports whether to look again, at a time when there is nothing to do.
+func (g *glance) lookAgain(now time.Duration) bool {
 	switch {
 	case !g.armed:
 		return false
@@ -67,8 +67,8 @@ func (l *Loop) glanced(n, received int) {
 	if !l.spin.barred() {
 		return
 	}
-	here := received == 0 && n <= smallBytes && l.from >= 0 && l.from == l.cpu()
-	if l.glance.carried(here) {
+	here := received == 0 && n <= smallBytes && l.sourceCPU >= 0 && l.sourceCPU == l.cpu()
+	if l.glance.noteCarried(here) {
 		l.stats.Glanced.Add(1)
 	}
 }
@@ -80,10 +80,10 @@ func (l *Loop) cpu() int {
 	if l.place.home >= 0 {
 		return l.place.home
 	}
-	if l.on < 0 {
-		l.on = l.place.here()
+	if l.threadCPU < 0 {
+		l.threadCPU = l.place.here()
 	}
-	return l.on
+	return l.threadCPU
 }
 
 // glances reports whether to look again at once. Only a thread that goes before all programs
@@ -92,10 +92,10 @@ func (l *Loop) glances() bool {
 	if !l.glance.armed {
 		return false
 	}
-	now := l.now()
+	now := l.sinceStart()
 	if now >= l.spin.until || !l.home.realtime() {
 		l.glance.armed, l.glance.begun = false, 0
 		return false
 	}
-	return l.glance.again(now)
+	return l.glance.lookAgain(now)
 }

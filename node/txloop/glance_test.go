@@ -13,25 +13,25 @@ import (
 func TestGlance(t *testing.T) {
 	var g glance
 	now := time.Second
-	if g.again(now) {
+	if g.lookAgain(now) {
 		t.Error("it looks before anything was sent")
 	}
-	g.carried(false)
-	g.carried(true)
-	if !g.again(now) || !g.again(now+glanceTime-1) {
+	g.noteCarried(false)
+	g.noteCarried(true)
+	if !g.lookAgain(now) || !g.lookAgain(now+glanceTime-1) {
 		t.Fatal("it does not look for the answer to a request")
 	}
-	if !g.carried(false) {
+	if !g.noteCarried(false) {
 		t.Error("the answer was not found by looking")
 	}
-	if g.again(now) {
+	if g.lookAgain(now) {
 		t.Error("it looks after an answer: the program here is to have the CPU")
 	}
-	g.carried(true)
-	if !g.again(now) || g.again(now+glanceTime) || g.again(now+glanceTime) {
+	g.noteCarried(true)
+	if !g.lookAgain(now) || g.lookAgain(now+glanceTime) || g.lookAgain(now+glanceTime) {
 		t.Error("it looks for another time than glanceTime")
 	}
-	if g.carried(false) {
+	if g.noteCarried(false) {
 		t.Error("an answer that came later was found by looking")
 	}
 }
@@ -39,11 +39,11 @@ func TestGlance(t *testing.T) {
 // A program that sends one packet after the other is not kept from doing so.
 func TestGlanceStream(t *testing.T) {
 	g := glance{score: maxScore}
-	g.carried(false)
-	g.carried(true)
+	g.noteCarried(false)
+	g.noteCarried(true)
 	for range 10 {
-		g.carried(true)
-		if g.again(time.Second) {
+		g.noteCarried(true)
+		if g.lookAgain(time.Second) {
 			t.Fatal("it looks though the program sends on")
 		}
 	}
@@ -56,11 +56,11 @@ func TestGlanceInVain(t *testing.T) {
 	looks := 0
 	const requests = 100000
 	for range requests {
-		g.carried(false)
-		g.carried(true)
-		if g.again(now) {
+		g.noteCarried(false)
+		g.noteCarried(true)
+		if g.lookAgain(now) {
 			looks++
-			g.again(now + glanceTime)
+			g.lookAgain(now + glanceTime)
 		}
 		now += time.Millisecond
 	}
@@ -68,19 +68,19 @@ func TestGlanceInVain(t *testing.T) {
 		t.Errorf("it looks %d times for nothing for %d requests", looks, requests)
 	}
 	for range maxGap {
-		g.carried(false)
-		g.carried(true)
-		if g.again(now) {
+		g.noteCarried(false)
+		g.noteCarried(true)
+		if g.lookAgain(now) {
 			break
 		}
 	}
-	g.carried(false)
+	g.noteCarried(false)
 	for i := range 100 {
-		g.carried(true)
-		if !g.again(now) {
+		g.noteCarried(true)
+		if !g.lookAgain(now) {
 			t.Fatalf("it does not look for answer %d since one came in time", i)
 		}
-		g.carried(false)
+		g.noteCarried(false)
 	}
 }
 
@@ -97,14 +97,14 @@ func TestGlanceBesideSpinners(t *testing.T) {
 		now := time.Second
 		l := &Loop{clock: func() time.Duration { return now }, yielding: func() { now += slice }}
 		asked, waits := 0, 0
-		l.on, l.place.home, l.place.here = -1, -1, func() int { asked++; return currentCPU() }
+		l.threadCPU, l.place.home, l.place.here = -1, -1, func() int { asked++; return currentCPU() }
 		l.home.realtime = func() bool { return true }
 		defer func() { l.raise(); sched.Raise() }()
 		caught, stopped, begun := 0, 0, now
 		for range rounds {
 			// The program here sends: the loop carries it, and looks or waits for the answer.
-			l.spin.found()
-			l.from = currentCPU()
+			l.spin.noteFound()
+			l.sourceCPU = currentCPU()
 			l.glanced(64, 0)
 			ready := now + answer
 			for {
@@ -112,12 +112,12 @@ func TestGlanceBesideSpinners(t *testing.T) {
 				if now >= ready {
 					break
 				}
-				if l.glances() || l.again() {
+				if l.glances() || l.spinOn() {
 					continue
 				}
 				now = max(now, ready) + 20*time.Microsecond // another CPU wakes it
 				l.spin.waited(30 * time.Microsecond)
-				l.on = -1
+				l.threadCPU = -1
 				waits++
 				break
 			}
@@ -126,19 +126,19 @@ func TestGlanceBesideSpinners(t *testing.T) {
 			}
 			// The answer is carried to the program here, which has the CPU then, or a yield.
 			before := l.stats.Glanced.Load()
-			l.spin.found()
-			l.from = currentCPU() + 1
+			l.spin.noteFound()
+			l.sourceCPU = currentCPU() + 1
 			l.glanced(64, 0)
 			caught += int(l.stats.Glanced.Load() - before)
 			if l.glances() {
 				t.Fatal("it looks while the program here is to have the CPU")
 			}
-			if l.again() {
+			if l.spinOn() {
 				stopped++
 			}
 			now += 5 * time.Microsecond
 			l.spin.waited(5 * time.Microsecond)
-			l.on = -1
+			l.threadCPU = -1
 			waits++
 		}
 		if yields := int(l.stats.Spins.Load()); asked > waits+yields+1 {

@@ -40,12 +40,12 @@ const (
 	lazy = 2
 )
 
-func (h *home) open() {
+func (h *home) reset() {
 	h.realtime, h.next, h.came = sched.First, -1, -1
 }
 
-// settle binds the thread, which is about to rest, to the CPU where packets come from.
-func (l *Loop) settle() {
+// bindToHome binds the thread, which is about to rest, to the CPU where packets come from.
+func (l *Loop) bindToHome() {
 	h := &l.home
 	for i := range l.ports {
 		if s := l.ports[i].Senders; s != nil {
@@ -53,14 +53,14 @@ func (l *Loop) settle() {
 		}
 	}
 	if h.next < 0 || !h.realtime() || !l.place.all.IsSet(h.next) {
-		l.leave()
+		l.unbindHome()
 		return
 	}
 	tid := unix.Gettid()
 	if h.thread == tid && h.cpu == h.next {
 		return
 	}
-	l.leave()
+	l.unbindHome()
 	var one unix.CPUSet
 	one.Set(h.next)
 	if unix.SchedSetaffinity(0, &one) != nil {
@@ -71,8 +71,8 @@ func (l *Loop) settle() {
 	l.stats.Moves.Add(1)
 }
 
-// leave undoes settle.
-func (l *Loop) leave() {
+// unbindHome undoes settle.
+func (l *Loop) unbindHome() {
 	h := &l.home
 	if h.thread == 0 {
 		return
@@ -90,7 +90,7 @@ func (h *home) rested() { h.looks, h.fresh = 0, true }
 // sent records the CPU of the programs whose packet has ended a rest.
 func (h *home) sent(s Senders) {
 	if h.fresh && s != nil {
-		h.from(s.Main())
+		h.noteSource(s.Main())
 	}
 	h.fresh = false
 }
@@ -98,14 +98,14 @@ func (h *home) sent(s Senders) {
 // received records the CPU of the peer's thread whose packet has ended a rest.
 func (h *home) received(s served) {
 	if h.fresh {
-		h.from(s.PeerCPU())
+		h.noteSource(s.PeerCPU())
 	}
 	h.fresh = false
 }
 
-// from records where a packet came from that has ended a rest: twice, before the thread
+// noteSource records where a packet came from that has ended a rest: twice, before the thread
 // moves, since a program may have moved for once.
-func (h *home) from(cpu int) {
+func (h *home) noteSource(cpu int) {
 	if cpu >= 0 && (cpu == h.came || h.next < 0) {
 		h.next = cpu
 	}
@@ -132,7 +132,7 @@ func (l *Loop) handOver() bool {
 		return false
 	}
 	h.looks++
-	l.on = -1
+	l.threadCPU = -1
 	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	return true
 }

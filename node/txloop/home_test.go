@@ -10,8 +10,8 @@ import (
 // homeLoop is a loop with one device and one link, at rest on a thread of the test's own.
 func homeLoop(t *testing.T, senders Senders, peer *fakeLink) *Loop {
 	l := &Loop{ports: []port{{Port: Port{Senders: senders}}}, links: []served{{Served: peer}}}
-	l.place.open(l.ports, l.lock)
-	l.home.open()
+	l.place.findHomes(l.ports, l.lock)
+	l.home.reset()
 	l.home.realtime = func() bool { return true }
 	return l
 }
@@ -42,8 +42,8 @@ func TestHome(t *testing.T) {
 		all := cpus(t)
 		senders, peer := fakeSenders(-1), newLink(t)
 		l := homeLoop(t, &senders, peer)
-		defer l.leave()
-		rest := func() { l.settle(); l.home.rested() }
+		defer l.unbindHome()
+		rest := func() { l.bindToHome(); l.home.rested() }
 		expect := func(what string, cpu int) {
 			t.Helper()
 			rest()
@@ -81,7 +81,7 @@ func TestHome(t *testing.T) {
 		expect("the peer is on CPU 1", 1)
 		received(-1)
 		expect("the peer is on no CPU", 1)
-		l.leave()
+		l.unbindHome()
 		if cpus(t) != all || peer.bound.Load() >= 0 {
 			t.Error("it is bound after it has left")
 		}
@@ -114,7 +114,7 @@ func TestHomeThreads(t *testing.T) {
 	}
 	on := func(i int, f func()) { steps[i] <- f; <-done }
 	for i := range steps {
-		on(i, func() { l.home.rested(); l.home.sent(&senders); l.settle() })
+		on(i, func() { l.home.rested(); l.home.sent(&senders); l.bindToHome() })
 	}
 	bound := 0
 	for i := range steps {
@@ -127,7 +127,7 @@ func TestHomeThreads(t *testing.T) {
 	if bound != 1 {
 		t.Errorf("%d threads are bound, want the last one", bound)
 	}
-	on(0, l.leave)
+	on(0, l.unbindHome)
 	on(2, func() {
 		if cpus(t) != all {
 			t.Error("it is bound after the loop has left, on another thread")
@@ -141,14 +141,14 @@ func TestHandOver(t *testing.T) {
 	inThread(func() {
 		senders, peer := fakeSenders(1), newLink(t)
 		l := homeLoop(t, &senders, peer)
-		defer l.leave()
+		defer l.unbindHome()
 		peer.peerCPU.Store(1)
 		if l.handOver() {
 			t.Error("it yields away from home")
 		}
 		l.home.rested()
 		l.home.sent(&senders)
-		l.settle()
+		l.bindToHome()
 		for range 2 {
 			l.home.rested()
 			for i := range maxLooks {

@@ -29,8 +29,8 @@ func (l *Loop) Take(s link.Served) bool {
 	return true
 }
 
-// adopt begins to serve the links that were taken.
-func (l *Loop) adopt() {
+// adoptLinks begins to serve the links that were taken.
+func (l *Loop) adoptLinks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.taken {
@@ -42,8 +42,8 @@ func (l *Loop) adopt() {
 	l.taken = nil
 }
 
-// serve calls Serve of each link, and returns the bytes that moved.
-func (l *Loop) serve() (bytes int) {
+// serveLinks calls Serve of each link, and returns the bytes that moved.
+func (l *Loop) serveLinks() (bytes int) {
 	down := false
 	for i := range l.links {
 		s := &l.links[i]
@@ -53,7 +53,7 @@ func (l *Loop) serve() (bytes int) {
 			l.home.received(*s)
 		}
 		if !ok {
-			l.rest.end()
+			l.rest.removeAll()
 			s.Leave()
 			s.Served, down = nil, true
 		}
@@ -73,8 +73,8 @@ func (l *Loop) disown() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
-	l.adopt()
-	l.rest.end()
+	l.adoptLinks()
+	l.rest.removeAll()
 	for _, s := range l.links {
 		s.Leave()
 	}

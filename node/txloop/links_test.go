@@ -212,10 +212,10 @@ func TestLoad(t *testing.T) {
 		var l load
 		heavy := false
 		for i, s := range tt.steps {
-			if l.add(s.sent, s.received); i == len(tt.steps)-1 {
+			if l.addBytes(s.sent, s.received); i == len(tt.steps)-1 {
 				heavy = l.heavy()
 			}
-			l.wait()
+			l.noteWait()
 		}
 		if heavy != tt.heavy {
 			t.Errorf("%s: heavy is %v", tt.name, heavy)

@@ -21,7 +21,7 @@ const (
 	largeBytes = 32768
 )
 
-func (l *load) add(sent, received int) {
+func (l *load) addBytes(sent, received int) {
 	l.sent += sent
 	l.received += received
 }
@@ -36,8 +36,8 @@ func (l *load) oneWay() bool {
 	return more >= largeBytes && less <= more/8
 }
 
-// wait says that the thread waits now.
-func (l *load) wait() {
+// noteWait says that the thread waits now.
+func (l *load) noteWait() {
 	if l.oneWay() {
 		l.waits++
 	} else {

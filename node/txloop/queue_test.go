@@ -29,7 +29,7 @@ func queueLoop(t *testing.T) (l *Loop, p *fakePort, s *countedSenders, reads fun
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		l.release()
+		l.releaseHeld()
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -85,7 +85,7 @@ func TestQueueDropped(t *testing.T) {
 	if l.pending() {
 		t.Error("a packet taken for dropped is known")
 	}
-	l.look()                                           // from time to time
+	l.pollWork()                                       // from time to time
 	if got := reads(); got != 2 || p.dev.left() != 0 { // and once more: nobody counts what else there is
 		t.Errorf("%d reads without cause, %d left", got, p.dev.left())
 	}

@@ -29,7 +29,7 @@ type rest struct {
 	events []unix.EpollEvent
 }
 
-func (r *rest) open() error {
+func (r *rest) createPoller() error {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("txloop: epoll: %w", err)
@@ -45,10 +45,10 @@ func (r *rest) open() error {
 	return nil
 }
 
-// wait waits until one of fds is readable. If that was so before, it sets its Revents and
-// reports true; after a wait it does not ask which one it is. A negative descriptor counts for
-// nothing.
-func (r *rest) wait(fds []unix.PollFd) (known bool, err error) {
+// waitReadable waits until one of fds is readable. If that was so before, it sets its Revents
+// and reports true; after a wait it does not ask which one it is. A negative descriptor counts
+// for nothing.
+func (r *rest) waitReadable(fds []unix.PollFd) (known bool, err error) {
 	for i := range fds {
 		fds[i].Revents = 0
 		if fds[i].Fd < 0 {
@@ -84,8 +84,8 @@ func (r *rest) wait(fds []unix.PollFd) (known bool, err error) {
 	return n > 0, nil
 }
 
-// end takes the descriptors out again. It comes before one of them is closed.
-func (r *rest) end() {
+// removeAll takes the descriptors out again. It comes before one of them is closed.
+func (r *rest) removeAll() {
 	for _, fd := range r.added {
 		_ = unix.EpollCtl(r.fd, unix.EPOLL_CTL_DEL, int(fd), nil) // it was added
 	}

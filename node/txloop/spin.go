@@ -49,8 +49,8 @@ const (
 // never says that programs do not get the CPU by a yield.
 func (s *spin) never() { *s = spin{until: math.MaxInt64} }
 
-// again reports whether to look again, at a time when there is nothing to do.
-func (s *spin) again(now time.Duration) bool {
+// lookAgain reports whether to look again, at a time when there is nothing to do.
+func (s *spin) lookAgain(now time.Duration) bool {
 	switch {
 	case s.score <= 0 || now < s.until:
 		s.begun = 0
@@ -66,8 +66,8 @@ func (s *spin) again(now time.Duration) bool {
 	return true
 }
 
-// found says that there was something to do, and reports whether a spin has found it.
-func (s *spin) found() bool {
+// noteFound says that there was something to do, and reports whether a spin has found it.
+func (s *spin) noteFound() bool {
 	if s.begun == 0 {
 		return false
 	}
@@ -100,12 +100,12 @@ func (s *spin) waited(took time.Duration) {
 	}
 }
 
-// again looks again soon, or reports false: then the loop waits. Only a thread of the
+// spinOn looks again soon, or reports false: then the loop waits. Only a thread of the
 // programs' own priority leaves the CPU to them.
-func (l *Loop) again() bool {
-	now := l.now()
+func (l *Loop) spinOn() bool {
+	now := l.sinceStart()
 	first := l.spin.begun == 0
-	if l.home.thread != 0 && l.round < settled || l.load.oneWay() || !l.spin.again(now) {
+	if l.home.thread != 0 && l.round < settled || l.load.oneWay() || !l.spin.lookAgain(now) {
 		return false
 	}
 	if first {
@@ -113,19 +113,19 @@ func (l *Loop) again() bool {
 			l.spin.never()
 			return false
 		}
-		l.place.stay(l.links)
+		l.place.bindThread(l.links)
 		l.stats.Spins.Add(1)
-		l.load.wait()
+		l.load.noteWait()
 	}
 	l.yield()
-	end := l.now()
+	end := l.sinceStart()
 	l.spin.yielded(end, end-now)
 	return true
 }
 
 // yield leaves the CPU to the programs.
 func (l *Loop) yield() {
-	l.on = -1
+	l.threadCPU = -1
 	if l.yielding != nil {
 		l.yielding()
 		return

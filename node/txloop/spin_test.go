@@ -11,26 +11,26 @@ import (
 func TestSpin(t *testing.T) {
 	var s spin
 	now := time.Second
-	if s.again(now) {
+	if s.lookAgain(now) {
 		t.Error("it spins before anything is known")
 	}
 	s.waited(spinTime)
-	if s.again(now) {
+	if s.lookAgain(now) {
 		t.Error("it spins after a long wait")
 	}
 	s.waited(spinTime / 2)
 	for range 100 {
-		if !s.again(now) || !s.again(now+spinTime-1) {
+		if !s.lookAgain(now) || !s.lookAgain(now+spinTime-1) {
 			t.Fatal("it does not spin after a short wait")
 		}
-		if !s.found() || s.found() {
+		if !s.noteFound() || s.noteFound() {
 			t.Error("not one spin has found something")
 		}
 		now += spinTime
 	}
 	fails := 0
-	for ; s.again(now); now += spinTime {
-		if s.again(now + spinTime) {
+	for ; s.lookAgain(now); now += spinTime {
+		if s.lookAgain(now + spinTime) {
 			t.Fatal("it spins for too long")
 		}
 		fails++
@@ -45,11 +45,11 @@ func TestSpinAlternates(t *testing.T) {
 	s := spin{score: 1}
 	now := time.Second
 	for i := range 100 {
-		if !s.again(now) {
+		if !s.lookAgain(now) {
 			t.Fatalf("it gave up after %d rounds", i)
 		}
-		s.found()
-		if !s.again(now) || s.again(now+spinTime) {
+		s.noteFound()
+		if !s.lookAgain(now) || s.lookAgain(now+spinTime) {
 			t.Fatal("a spin has another length")
 		}
 	}
@@ -61,9 +61,9 @@ func TestSpinBarred(t *testing.T) {
 	s := spin{score: maxScore}
 	now := time.Second
 	bar := func() (d time.Duration) {
-		s.again(now)
+		s.lookAgain(now)
 		s.yielded(now, crowded)
-		for d = 0; !s.again(now + d); d += minBar {
+		for d = 0; !s.lookAgain(now + d); d += minBar {
 		}
 		now += d
 		return d
@@ -78,10 +78,10 @@ func TestSpinBarred(t *testing.T) {
 	}
 	s.yielded(now, crowded-1)
 	for range forgiven {
-		if !s.again(now) {
+		if !s.lookAgain(now) {
 			t.Fatal("barred after a short turn of others")
 		}
-		s.found()
+		s.noteFound()
 	}
 	if got := bar(); got != minBar {
 		t.Errorf("barred for %v after it had paid for long, want %v", got, minBar)
@@ -94,7 +94,7 @@ func TestSpinNever(t *testing.T) {
 	s := spin{score: maxScore}
 	s.never()
 	s.waited(0)
-	if s.again(math.MaxInt64 - 1) {
+	if s.lookAgain(math.MaxInt64 - 1) {
 		t.Error("it spins")
 	}
 }

@@ -133,21 +133,21 @@ type Loop struct {
 	yielding func()
 
 	// What follows belongs to Run.
-	ports   []port
-	place   follower
-	home    home
-	links   []served
-	poll    []unix.PollFd
-	rest    rest
-	turn    *port // whose packet came last; nil: a link's
-	round   int   // waits since the last rest
-	locked  bool  // the goroutine has a thread of its own
-	load    load
-	spin    spin
-	glance  glance
-	from    int  // CPU that sent what was read last; -1: unknown, or several
-	on      int  // CPU of the thread since it last waited; -1: not asked
-	lowered bool // the thread has the programs' priority
+	ports     []port
+	place     follower
+	home      home
+	links     []served
+	poll      []unix.PollFd
+	rest      rest
+	turn      *port // whose packet came last; nil: a link's
+	round     int   // waits since the last rest
+	locked    bool  // the goroutine has a thread of its own
+	load      load
+	spin      spin
+	glance    glance
+	sourceCPU int  // CPU that sent what was read last; -1: unknown, or several
+	threadCPU int  // CPU of the thread since it last waited; -1: not asked
+	lowered   bool // the thread has the programs' priority
 
 	mu    sync.Mutex
 	taken []link.Served // guarded by mu; not among links yet
@@ -177,8 +177,8 @@ func New(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
-	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic(), on: -1}
-	if err := l.rest.open(); err != nil {
+	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic(), threadCPU: -1}
+	if err := l.rest.createPoller(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	for _, p := range cfg.Ports {
@@ -199,8 +199,8 @@ func (l *Loop) Wake() {
 	unix.Write(l.event, one[:]) // fails only if the counter is full: then it wakes anyway
 }
 
-// now is how long the loop has been there.
-func (l *Loop) now() time.Duration {
+// sinceStart is how long the loop has been there.
+func (l *Loop) sinceStart() time.Duration {
 	if l.clock != nil {
 		return l.clock()
 	}
@@ -222,7 +222,7 @@ func (l *Loop) Close() error { return errors.Join(unix.Close(l.event), l.rest.cl
 func (l *Loop) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, l.Wake)() // nothing is written to the descriptor after Close
 	done := make(chan error)
-	go func() { done <- l.run(ctx) }() // if it ends with a thread of its own, that ends, too
+	go func() { done <- l.carryPackets(ctx) }() // if it ends with a thread of its own, that ends, too
 	return <-done
 }
 
@@ -230,7 +230,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // bound to.
 func (l *Loop) lock() {
 	if !l.locked {
-		l.leave()
+		l.unbindHome()
 		l.locked = true
 		runtime.LockOSThread()
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
@@ -242,23 +242,23 @@ func (l *Loop) unlock() {
 	if l.locked {
 		l.locked = false
 		l.raise()
-		l.place.rest(l.links)
+		l.place.unbindThread(l.links)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: the default
 		runtime.UnlockOSThread()
 	}
 }
 
-func (l *Loop) run(ctx context.Context) error {
-	defer l.release()
+func (l *Loop) carryPackets(ctx context.Context) error {
+	defer l.releaseHeld()
 	defer l.disown()
-	l.place.open(l.ports, l.lock)
-	l.home.open()
-	defer l.leave()
+	l.place.findHomes(l.ports, l.lock)
+	l.home.reset()
+	defer l.unbindHome()
 	naps, busy := 0, 0
 	for {
 		if l.woken.Load() {
 			l.unhold()
-			l.adopt()
+			l.adoptLinks()
 			if ctx.Err() != nil { // cancelling wakes
 				return nil
 			}
@@ -271,25 +271,25 @@ func (l *Loop) run(ctx context.Context) error {
 			}
 			n += got
 		}
-		received := l.serve()
+		received := l.serveLinks()
 		l.place.received += received
 		if busy++; busy == unwatched {
 			busy = 0
-			l.look()
+			l.pollWork()
 		}
 		if n+received > 0 {
-			if l.spin.found() {
+			if l.spin.noteFound() {
 				l.stats.Caught.Add(1)
 			}
 			l.glanced(n, received)
-			l.load.add(n, received)
+			l.load.addBytes(n, received)
 			l.home.looks = 0
 			naps = 0
 			if l.answers(n) {
 				l.handOver()
 			}
 			if l.brief(n+received) && !l.pending() {
-				if err := l.wait(); err != nil {
+				if err := l.waitForWork(); err != nil {
 					return err
 				}
 			}
@@ -300,12 +300,12 @@ func (l *Loop) run(ctx context.Context) error {
 			l.nap()
 			continue
 		}
-		if naps == 0 && (l.glances() || l.handOver() || l.again()) {
+		if naps == 0 && (l.glances() || l.handOver() || l.spinOn()) {
 			continue
 		}
-		l.load.wait()
+		l.load.noteWait()
 		naps, busy = 0, 0
-		if err := l.wait(); err != nil {
+		if err := l.waitForWork(); err != nil {
 			return err
 		}
 	}
@@ -323,12 +323,12 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	}
 	for packets < burst && bytes < burstBytes && (packets == 0 || p.mayRead()) {
 		if p.Interface.Stopped() {
-			l.hold(p)
+			l.holdDevice(p)
 			break
 		}
 		if p.spare == nil {
 			if p.spare = p.Interface.Alloc(); p.spare == nil {
-				l.hold(p)
+				l.holdDevice(p)
 				break
 			}
 		}
@@ -372,7 +372,7 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	return bytes, err
 }
 
-func (l *Loop) hold(p *port) {
+func (l *Loop) holdDevice(p *port) {
 	p.held = true
 	l.stats.Stops.Add(1)
 }
@@ -385,7 +385,7 @@ func (l *Loop) unhold() {
 	}
 }
 
-func (l *Loop) release() {
+func (l *Loop) releaseHeld() {
 	for i := range l.ports {
 		if b := l.ports[i].spare; b != nil {
 			l.ports[i].Interface.Free(b)

@@ -395,8 +395,8 @@ func TestTurns(t *testing.T) {
 	} {
 		before := tr.count(p)
 		l.turn, l.spin.row, l.home.thread = nil, c.spins, c.home
-		l.load.wait()
-		l.load.add(c.load, 0)
+		l.load.noteWait()
+		l.load.addBytes(c.load, 0)
 		p.dev.put(nil, packet(1, 50), packet(1, 50), packet(1, 50))
 		for i, want := range c.want {
 			if _, err := l.read(&l.ports[0]); err != nil {
@@ -407,5 +407,5 @@ func TestTurns(t *testing.T) {
 			}
 		}
 	}
-	l.release()
+	l.releaseHeld()
 }

@@ -17,25 +17,25 @@ func (l *Loop) nap() {
 		s.Doze()
 	}
 	rawNap(l.cfg.Nap)
-	l.on = -1
+	l.threadCPU = -1
 }
 
-// wait waits until a device has a packet, a link has something to do or Wake is
+// waitForWork waits until a device has a packet, a link has something to do or Wake is
 // called. Held devices are left out, and looked at again after a wake.
-func (l *Loop) wait() error {
+func (l *Loop) waitForWork() error {
 	l.stats.Waits.Add(1)
-	l.on = -1
+	l.threadCPU = -1
 	l.raise()
 	if l.round >= lazy || len(l.links) > 0 {
-		l.rest.end()
+		l.rest.removeAll()
 	}
 	if l.round++; l.round == monitored {
 		wakeMonitor()
-		l.leave()
+		l.unbindHome()
 	}
 	l.waits.Store(true)
 	defer l.waits.Store(false)
-	l.gather()
+	l.gatherPollFds()
 	limit := link.Forever
 	for _, s := range l.links {
 		switch d := s.Arm(); {
@@ -62,11 +62,11 @@ func (l *Loop) wait() error {
 	case forever:
 		l.stats.Rests.Add(1)
 		l.unlock()
-		l.idle()
+		l.idleDevices()
 		l.round = 0
-		l.settle()
-		l.rest.end()
-		known, err := l.rest.wait(l.poll)
+		l.bindToHome()
+		l.rest.removeAll()
+		known, err := l.rest.waitReadable(l.poll)
 		l.home.rested()
 		if !known {
 			l.suspect()
@@ -77,8 +77,8 @@ func (l *Loop) wait() error {
 	return nil
 }
 
-// idle calls Port.Idle of each device.
-func (l *Loop) idle() {
+// idleDevices calls Port.Idle of each device.
+func (l *Loop) idleDevices() {
 	for i := range l.ports {
 		if f := l.ports[i].Idle; f != nil {
 			f()
@@ -97,22 +97,22 @@ func (l *Loop) suspect() {
 	}
 }
 
-// look is wait with a timeout of 0.
-func (l *Loop) look() {
+// pollWork is wait with a timeout of 0.
+func (l *Loop) pollWork() {
 	wakeMonitor()
-	l.leave()
+	l.unbindHome()
 	for i := range l.ports {
 		l.ports[i].queue.sure = true
 	}
 	if len(l.links) > 0 {
-		l.gather()
+		l.gatherPollFds()
 		rawPoll(l.poll, 0)
 		l.scatter()
 	}
 }
 
-// gather records what to wait for.
-func (l *Loop) gather() {
+// gatherPollFds records what to wait for.
+func (l *Loop) gatherPollFds() {
 	l.poll = append(l.poll[:0], unix.PollFd{Fd: int32(l.event), Events: unix.POLLIN})
 	for i := range l.ports {
 		fd := int32(l.ports[i].Device.Fd())

@@ -15,7 +15,7 @@ type waited struct {
 	sum    atomic.Int64
 }
 
-func (w *waited) add(d time.Duration) {
+func (w *waited) addTime(d time.Duration) {
 	d = max(d, 0)
 	i := 0
 	for i < len(counter.WaitBounds) && d > counter.WaitBounds[i] {
@@ -46,13 +46,13 @@ func monotonic() time.Duration {
 // took is called when packets of a device have been carried: it counts how long the first one has
 // waited, and keeps where they came from.
 func (l *Loop) took(s Senders) {
-	l.from = -1
+	l.sourceCPU = -1
 	if s == nil {
 		return
 	}
 	cpu, first := s.Take()
-	l.from = cpu
+	l.sourceCPU = cpu
 	if first != 0 {
-		l.waited.add(l.zero + l.now() - time.Duration(first))
+		l.waited.addTime(l.zero + l.sinceStart() - time.Duration(first))
 	}
 }
