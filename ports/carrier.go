@@ -15,9 +15,9 @@ import (
 	"exnet/fabric/link/attach/wire"
 )
 
-// carrier sends on what VELO ports here have written for those of other hosts. A driver serves it
-// beside the links, so that a message that leaves wakes one thread, and that one sends it; without
-// one it has a goroutine.
+// carrier sends what the VELO ports of this host have written to ports of other hosts. A driver
+// serves the carrier beside the links: so a message wakes one thread only, and that thread sends
+// it. Without a driver the carrier has a goroutine of its own.
 //
 //	port ─▶ flow, and bell if it is armed ─▶ Serve ─▶ Far.TrySend
 //
@@ -34,23 +34,23 @@ type carrier struct {
 	mu      sync.Mutex
 	joining []*farPair // +checklocks:mu
 	// over: the descriptors are closed.
-	over bool // +checklocks:mu
+	closed bool // +checklocks:mu
 
 	// The driver's.
-	next   int32 // of what follows
-	pairs  map[int32]*farPair
-	active []*farPair // all but those at rest
+	next   int32              // the last key of pairs
+	pairs  map[int32]*farPair // all pairs, by carriage.id
+	active []*farPair         // the pairs that are not in lookRests
 	got    [32]unix.EpollEvent
 	buf    [wire.SlotSize + link.VELOPayload]byte
 }
 
-// carriage is how the carrier looks at a pair. It is the driver's.
+// carriage is the carrier's record of a pair. Only the driver uses it.
 type carriage struct {
-	id   int32
-	look look
-	bell bool // it can be waited for; no state: it does not change
-	left int  // so many slots are sent at most once a port has ended
-	idle int  // looks in a row that found nothing
+	id        int32
+	look      look
+	bell      bool // the pair's bell is in the epoll set; it never changes
+	slotsLeft int  // how many slots may still be sent after a port has ended
+	idle      int  // how many looks in a row found nothing
 }
 
 // look is when the carrier looks at a pair next.
@@ -64,29 +64,29 @@ type look uint8
 
 const (
 	lookOften   look = iota // the port rings no bell
-	lookPausing             // the same, after a pause
-	lookArmed               // the port rings the bell with the next slot
-	lookRests               // the same, and nobody looks before that
+	lookPausing             // the port rings no bell; the driver looks again after creditPause
+	lookArmed               // the port rings the bell with the next slot; the driver still looks
+	lookRests               // the port rings the bell with the next slot; the driver looks only then
 )
 
 const (
 	// burst is how many messages of a pair are sent before others have their turn.
 	burst = 64
-	// idleArmed and idleLooks are how many looks that find nothing end it that a pair is looked at:
-	// of one whose bell is armed, and of others.
+	// After so many looks that find nothing, a pair rests: idleArmed if its bell is armed,
+	// idleLooks if it is not.
 	idleArmed, idleLooks = 16, 4096
 	// creditPause is how long the driver waits for credit of a node.
 	creditPause = 100 * time.Microsecond
 )
 
-// carryLocked has the carrier serve a pair. It makes the carrier if there is none, and returns
-// false if it cannot.
+// carryLocked hands a pair to the carrier. It makes the carrier on first use. It returns false
+// if the pair cannot be served.
 //
 // +checklocks:s.mu
 func (s *Server) carryLocked(p *farPair) bool {
 	if s.carrier == nil && !s.hub.Ended() {
 		c := &carrier{server: s, set: -1, event: -1, pairs: make(map[int32]*farPair)}
-		if c.open() != nil {
+		if c.startDriver() != nil {
 			return false
 		}
 		s.carrier = c
@@ -99,14 +99,14 @@ func (s *Server) carryLocked(p *farPair) bool {
 	}
 	s.streams++
 	p.stream = s.streams
-	if !s.carrier.join(p) {
+	if !s.carrier.addPair(p) {
 		return false
 	}
 	p.node.streams[p.stream] = p
 	return true
 }
 
-func (c *carrier) open() (err error) {
+func (c *carrier) startDriver() (err error) {
 	if c.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
 		c.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
@@ -119,11 +119,11 @@ func (c *carrier) open() (err error) {
 	return err
 }
 
-// join takes a pair. It returns false if the carrier has ended.
-func (c *carrier) join(p *farPair) bool {
+// addPair takes a pair. It returns false if the carrier has ended.
+func (c *carrier) addPair(p *farPair) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.closed {
 		return false
 	}
 	c.joining = append(c.joining, p)
@@ -131,14 +131,14 @@ func (c *carrier) join(p *farPair) bool {
 	return true
 }
 
-// wake has the driver look at all pairs.
-func (c *carrier) wake() {
+// wakeDriver has the driver look at all pairs.
+func (c *carrier) wakeDriver() {
 	if c.woken.Load() && !c.waits.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
+	if !c.closed {
 		c.wakeLocked()
 	}
 }
@@ -154,22 +154,22 @@ func (c *carrier) wakeLocked() {
 // pairEnds is called when a pair has ended.
 func (c *carrier) pairEnds() {
 	c.parting.Store(true)
-	c.wake()
+	c.wakeDriver()
 }
 
-// stop has the driver leave the carrier.
-func (c *carrier) stop() {
+// stopDriver has the driver leave the carrier.
+func (c *carrier) stopDriver() {
 	c.ended.Store(true)
-	c.wake()
+	c.wakeDriver()
 }
 
-// adopt begins to serve the pairs that have joined.
-func (c *carrier) adopt() {
+// adoptPairs begins to serve the pairs that have joined.
+func (c *carrier) adoptPairs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.joining {
 		c.next++
-		p.carry = carriage{id: c.next, look: lookRests, left: p.in.slots}
+		p.carry = carriage{id: c.next, look: lookRests, slotsLeft: p.in.slots}
 		c.pairs[c.next] = p
 		// If it fails for want of memory, the pair is looked at all the time.
 		p.carry.bell = unix.EpollCtl(c.set, unix.EPOLL_CTL_ADD, p.in.pipe, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.next}) == nil
@@ -178,7 +178,7 @@ func (c *carrier) adopt() {
 	c.joining = nil
 }
 
-// activate has a pair looked at, whose bell the port may have disarmed.
+// activate moves a pair to lookOften. The port may have disarmed the pair's bell.
 func (c *carrier) activate(p *farPair) {
 	if p.carry.look == lookRests {
 		p.carry.idle = 0
@@ -187,7 +187,7 @@ func (c *carrier) activate(p *farPair) {
 	p.carry.look = lookOften
 }
 
-// rung takes note of the bells that ring.
+// rung activates the pairs whose bells ring.
 func (c *carrier) rung() {
 	n, _ := unix.EpollWait(c.set, c.got[:], 0) // what it misses by EINTR rings on
 	for _, ev := range c.got[:max(n, 0)] {
@@ -219,7 +219,7 @@ func (c carries) Serve(rung bool) (moved int, ok bool) {
 		c.rung()
 	}
 	if c.woken.Load() && c.woken.Swap(false) {
-		c.adopt()
+		c.adoptPairs()
 		if c.parting.Swap(false) { // a pair that has ended rings no bell
 			for _, p := range c.pairs {
 				c.activate(p)
@@ -228,7 +228,7 @@ func (c carries) Serve(rung bool) (moved int, ok bool) {
 	}
 	kept := c.active[:0]
 	for _, p := range c.active {
-		n, over := c.carry(p)
+		n, over := c.carryFrom(p)
 		if moved += n; n > 0 {
 			c.server.cfg.Far.Flush(p.node.id)
 		}
@@ -251,7 +251,7 @@ func (c carries) Serve(rung bool) (moved int, ok bool) {
 	return moved, true
 }
 
-// closed returns whether c is closed: nothing is sent by it.
+// closed returns whether c is closed. Nobody sends on c.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -261,7 +261,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// blocked returns whether what is in the pair's flow cannot be sent now.
+// blocked returns whether the messages in the pair's flow cannot be sent now, for want of
+// credit.
 func (k *carriage) blocked(p *farPair) bool {
 	return k.look == lookPausing || p.sent.Load()-p.taken.Load() >= farSlots
 }
@@ -269,40 +270,40 @@ func (k *carriage) blocked(p *farPair) bool {
 // empty arms the bell of a pair, and returns whether there is nothing to send.
 func (c *carrier) empty(p *farPair) bool {
 	if p.carry.look != lookArmed {
-		p.in.arm(true)
+		p.in.armBell(true)
 		p.carry.look = lookArmed
 	}
-	return !p.in.ready()
+	return !p.in.hasSlot()
 }
 
-// carry sends on what a port has written, and returns how many bytes, and whether the pair has
-// ended.
-func (c *carrier) carry(p *farPair) (bytes int, over bool) {
+// carryFrom sends on what a port has written, and returns how many bytes, and whether the pair
+// has ended.
+func (c *carrier) carryFrom(p *farPair) (bytes int, over bool) {
 	k := &p.carry
 	ending := closed(p.ended)
 	if closed(p.cut) {
-		return 0, c.finish(p)
+		return 0, c.finishPair(p)
 	}
 	if k.look == lookPausing {
 		k.look = lookOften
 	}
 	message := c.buf[wire.SlotSize:]
 	for range burst {
-		if ending && k.left == 0 {
-			return bytes, c.finish(p)
+		if ending && k.slotsLeft == 0 {
+			return bytes, c.finishPair(p)
 		}
 		if p.sent.Load()-p.taken.Load() >= farSlots {
 			return bytes, false
 		}
-		word, ok := p.in.next(message)
+		word, ok := p.in.copyOldest(message)
 		if !ok {
 			if ending {
-				return bytes, c.finish(p)
+				return bytes, c.finishPair(p)
 			}
 			return bytes, false
 		}
 		if k.look == lookArmed {
-			p.in.arm(false)
+			p.in.armBell(false)
 			k.look = lookOften
 		}
 		n := min(int(word&(1<<7-1)), len(message))
@@ -316,20 +317,20 @@ func (c *carrier) carry(p *farPair) (bytes int, over bool) {
 					k.look = lookPausing
 					return bytes, false
 				}
-				return bytes, c.finish(p) // the node is down
+				return bytes, c.finishPair(p) // the node is down
 			}
 		}
-		p.in.free()
+		p.in.releaseOldest()
 		if ending {
-			k.left--
+			k.slotsLeft--
 		}
 		bytes += wire.SlotSize + n
 	}
 	return bytes, false
 }
 
-// finish ends a pair. What its port has sent is on its way, or lost.
-func (c *carrier) finish(p *farPair) bool {
+// finishPair stops serving a pair. All that its port has written was sent, or is lost.
+func (c *carrier) finishPair(p *farPair) bool {
 	if p.carry.bell {
 		_ = unix.EpollCtl(c.set, unix.EPOLL_CTL_DEL, p.in.pipe, nil)
 	}
@@ -370,7 +371,7 @@ func (c carries) PeerCPU() int { return -1 }
 // Leave implements link.Served: all pairs end.
 func (c carries) Leave() {
 	c.mu.Lock()
-	c.over = true
+	c.closed = true
 	joined := c.joining
 	c.joining = nil
 	closeAll(c.set, c.event)

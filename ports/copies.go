@@ -34,8 +34,8 @@ type userCopies struct {
 	waiting []func()
 }
 
-// copyLocked has run, which copies memory of owner's, run in a goroutine of its own: now, or when
-// another one has ended. It returns false if there are too many.
+// copyLocked has moveBytes, which copies memory of owner's, run in a goroutine of its own: now,
+// or when another one has ended. It returns false if there are too many.
 //
 // +checklocks:s.mu
 func (s *Server) copyLocked(owner caller.Account, run func()) bool {

@@ -31,7 +31,7 @@ func (n *node) inPlace(t *testing.T, a caller.Account, own int) wire.Addr {
 	defer n.mu.Unlock()
 	p := n.ports[fabric.UnitRMA][at.VPID]
 	p.account = a
-	if p.own, err = rpc.Dup(own); err != nil {
+	if p.memFD, err = rpc.Dup(own); err != nil {
 		t.Fatal(err)
 	}
 	return at
@@ -68,7 +68,7 @@ func TestHeldCopies(t *testing.T) {
 	var files [2]int
 	for i := range files {
 		var err error
-		if files[i], err = memory("exnet-test", 1<<16); err != nil {
+		if files[i], err = sealedMemory("exnet-test", 1<<16); err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(files[i])
@@ -137,7 +137,7 @@ func TestHeldCopies(t *testing.T) {
 
 // A transfer that was answered does not touch the window any more: the next one may be using it.
 func TestAnsweredTransfer(t *testing.T) {
-	fd, err := memory("exnet-test", wire.MemorySize)
+	fd, err := sealedMemory("exnet-test", wire.MemorySize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,12 +149,12 @@ func TestAnsweredTransfer(t *testing.T) {
 	defer window.Retire()
 	answers := 0
 	tr := &transfer{m: wire.Message{B: 8}, window: window, timer: time.NewTimer(time.Hour), end: func(wire.Status) { answers++ }}
-	touched := func() bool { return tr.use(func(foreign.Memory) {}) }
+	touched := func() bool { return tr.useWindow(func(foreign.Memory) {}) }
 	if !touched() {
 		t.Error("before it is answered")
 	}
-	tr.answer(wire.StatusDenied)
-	tr.answer(wire.StatusOK)
+	tr.answerOnce(wire.StatusDenied)
+	tr.answerOnce(wire.StatusOK)
 	if touched() || answers != 1 {
 		t.Errorf("%d answers", answers)
 	}

@@ -25,8 +25,8 @@ func mapCounter(fd int) (*counter, error) {
 	return &counter{page}, nil
 }
 
-// add adds 1. After unmap it has no effect.
-func (c *counter) add() { c.page.Memory().Words(0, 1)[0].Add(1) }
+// increment adds 1. After unmap it has no effect.
+func (c *counter) increment() { c.page.Memory().Words(0, 1)[0].Add(1) }
 
 // unmap returns the page. It may be called again, and on nil.
 func (c *counter) unmap() {

@@ -64,12 +64,12 @@ func (f *farNode) postLocked(m wire.Message, access bool) {
 	f.posts = append(f.posts, farPost{m, access})
 	if !f.posting {
 		f.posting = true
-		go f.post()
+		go f.flush()
 	}
 }
 
-// post sends what postLocked has put off.
-func (f *farNode) post() {
+// flush sends what postLocked has put off.
+func (f *farNode) flush() {
 	s := f.server
 	for {
 		s.mu.Lock()
@@ -90,9 +90,9 @@ func (f *farNode) post() {
 	}
 }
 
-// ask sends a request. The returned channel yields the answer; it is closed without one if the
-// node goes down. The number is for forget.
-func (f *farNode) ask(m wire.Message, data []byte) (<-chan farMessage, uint32) {
+// sendRequest sends a request. The returned channel yields the answer; it is closed without one
+// if the node goes down. The number is for forgetRequest.
+func (f *farNode) sendRequest(m wire.Message, data []byte) (<-chan farMessage, uint32) {
 	f.server.mu.Lock()
 	c := f.expectLocked(&m)
 	down := f.down
@@ -103,8 +103,8 @@ func (f *farNode) ask(m wire.Message, data []byte) (<-chan farMessage, uint32) {
 	return c, m.Number
 }
 
-// expectLocked gives a request its number, and returns the channel of ask. The server's lock is
-// held.
+// expectLocked gives a request its number, and returns the channel of sendRequest. The server's
+// lock is held.
 func (f *farNode) expectLocked(m *wire.Message) <-chan farMessage {
 	c := make(chan farMessage, 1)
 	if f.down {
@@ -117,27 +117,27 @@ func (f *farNode) expectLocked(m *wire.Message) <-chan farMessage {
 	return c
 }
 
-// forget is for a request whose answer nobody waits for any more.
-func (f *farNode) forget(number uint32) {
+// forgetRequest is for a request whose answer nobody waits for any more.
+func (f *farNode) forgetRequest(number uint32) {
 	f.server.mu.Lock()
 	defer f.server.mu.Unlock()
 	delete(f.asked, number|rpc.Answered)
 }
 
-// call sends a request and waits for its answer, or until end is closed.
-func (f *farNode) call(m wire.Message, data []byte, end <-chan struct{}) farMessage {
-	c, number := f.ask(m, data)
-	return f.await(c, number, end)
+// sendAndWait sends a request and waits for its answer, or until end is closed.
+func (f *farNode) sendAndWait(m wire.Message, data []byte, end <-chan struct{}) farMessage {
+	c, number := f.sendRequest(m, data)
+	return f.waitAnswer(c, number, end)
 }
 
-func (f *farNode) await(c <-chan farMessage, number uint32, end <-chan struct{}) farMessage {
+func (f *farNode) waitAnswer(c <-chan farMessage, number uint32, end <-chan struct{}) farMessage {
 	select {
 	case a, ok := <-c:
 		if ok {
 			return a
 		}
 	case <-end:
-		f.forget(number)
+		f.forgetRequest(number)
 	}
 	return farMessage{Message: wire.Message{Status: wire.StatusNoNode}}
 }
@@ -150,5 +150,5 @@ func (f *farNode) callSoon(m wire.Message) wire.Message {
 	c := f.expectLocked(&m)
 	f.postLocked(m, false)
 	f.server.mu.Unlock()
-	return f.await(c, m.Number, ctx.Done()).Message
+	return f.waitAnswer(c, m.Number, ctx.Done()).Message
 }

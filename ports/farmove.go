@@ -47,9 +47,9 @@ func (f *farPair) exposed(piece foreign.Memory) []byte {
 	return m.Exposed()[off : off+piece.Len() : off+piece.Len()]
 }
 
-// lend has the far node move n bytes between its port, at remote, and ours, at local: to ours for
-// OpFarGive, from ours for OpFarTake. data are the bytes that follow them.
-func (f *farPair) lend(op wire.Op, local, remote uint64, n int, data []byte) wire.Status {
+// moveRemote has the far node move n bytes between its port, at remote, and ours, at local: to
+// ours for OpFarGive, from ours for OpFarTake. data are the bytes that follow them.
+func (f *farPair) moveRemote(op wire.Op, local, remote uint64, n int, data []byte) wire.Status {
 	a := atu.Access(atu.Write)
 	if op == wire.OpFarTake {
 		a = atu.Read
@@ -77,12 +77,12 @@ func (f *farPair) lendPiece(op wire.Op, piece foreign.Memory, a atu.Access, remo
 		return wire.StatusFull
 	}
 	defer end()
-	return f.ask(wire.Message{Op: op, B: remote, C: uint64(piece.Len()), D: uint64(nla)}, data).Status
+	return f.askFarPort(wire.Message{Op: op, B: remote, C: uint64(piece.Len()), D: uint64(nla)}, data).Status
 }
 
-// move answers OpFarGive and OpFarTake: B is an address of our port, C the number of bytes, D where
-// they belong in memory that the far node has lent.
-func (f *farPair) move(out *farOut, m farMessage) wire.Status {
+// moveLocal answers OpFarGive and OpFarTake: B is an address of our port, C the number of bytes,
+// D where they belong in memory that the far node has lent.
+func (f *farPair) moveLocal(out *farOut, m farMessage) wire.Status {
 	s := f.node.server
 	give := m.Op == wire.OpFarGive
 	switch {
@@ -91,13 +91,13 @@ func (f *farPair) move(out *farOut, m farMessage) wire.Status {
 	case s.cfg.Mover == nil:
 		return wire.StatusFull
 	}
-	out.busy(1)
-	defer out.busy(^uint64(0))
+	out.ownerOps(1)
+	defer out.ownerOps(^uint64(0))
 	access := atu.Access(atu.Read)
 	if !give {
 		access = atu.Write
 	}
-	all, n := f.ours.mapped.of(f.ours.vpid), int(m.C)
+	all, n := f.ours.mapped.ofPort(f.ours.vpid), int(m.C)
 	ok, err := all.Each(atu.NLA(m.B), n+len(m.data), access, f.node.id, func(off int, piece foreign.Memory) error {
 		k := min(piece.Len(), max(n-off, 0))
 		if k > 0 {
@@ -160,18 +160,18 @@ func (f *farPair) movePiece(piece foreign.Memory, ours atu.Access, theirs atu.NL
 	return wire.StatusNoNode
 }
 
-// part is how many bytes the far node moves by one operation.
-func (f *farPair) part() int {
+// partSize is how many bytes the far node moves by one operation.
+func (f *farPair) partSize() int {
 	if f.knows&farLarge != 0 {
 		return farPart
 	}
 	return farPartOld
 }
 
-// parts calls move for the parts of n bytes, farParts of them at a time, and returns the status of
-// one that failed.
-func (f *farPair) parts(n int, move func(off, n int) wire.Status) wire.Status {
-	part := f.part()
+// eachPart calls move for the parts of n bytes, farParts of them at a time, and returns the
+// status of one that failed.
+func (f *farPair) eachPart(n int, move func(off, n int) wire.Status) wire.Status {
+	part := f.partSize()
 	if n > 0 && n <= part { // without a goroutine more
 		f.moving <- struct{}{}
 		defer func() { <-f.moving }()
@@ -197,11 +197,11 @@ func (f *farPair) parts(n int, move func(off, n int) wire.Status) wire.Status {
 	return status
 }
 
-// take GETs n bytes of the far port's memory into ours.
-func (f *farPair) take(remote, local uint64, n int) wire.Status {
+// getFromFar GETs n bytes of the far port's memory into ours.
+func (f *farPair) getFromFar(remote, local uint64, n int) wire.Status {
 	if f.moves(n) {
-		why := f.parts(n, func(off, n int) wire.Status {
-			return f.lend(wire.OpFarGive, local+uint64(off), remote+uint64(off), n, nil)
+		why := f.eachPart(n, func(off, n int) wire.Status {
+			return f.moveRemote(wire.OpFarGive, local+uint64(off), remote+uint64(off), n, nil)
 		})
 		if why != wire.StatusFull {
 			return why
@@ -210,7 +210,7 @@ func (f *farPair) take(remote, local uint64, n int) wire.Status {
 	for off := 0; off < n; off += farChunk {
 		size := min(farChunk, n-off)
 		f.moving <- struct{}{}
-		a := f.ask(wire.Message{Op: wire.OpFarGet, B: remote + uint64(off), C: uint64(size)}, nil)
+		a := f.askFarPort(wire.Message{Op: wire.OpFarGet, B: remote + uint64(off), C: uint64(size)}, nil)
 		<-f.moving
 		if a.Status != wire.StatusOK {
 			return a.Status
@@ -222,13 +222,13 @@ func (f *farPair) take(remote, local uint64, n int) wire.Status {
 	return wire.StatusOK
 }
 
-// give PUTs n bytes of our port's memory into the far one's. An aligned word at the end arrives
-// last.
-func (f *farPair) give(local, remote uint64, n int) wire.Status {
+// putToFar PUTs n bytes of our port's memory into the far one's. An aligned word at the end
+// arrives last.
+func (f *farPair) putToFar(local, remote uint64, n int) wire.Status {
 	if f.moves(n) {
-		last := (n-1)%f.part() + 1 // the part at the end
-		why := f.parts(n-last, func(off, n int) wire.Status {
-			return f.lend(wire.OpFarTake, local+uint64(off), remote+uint64(off), n, nil)
+		last := (n-1)%f.partSize() + 1 // the part at the end
+		why := f.eachPart(n-last, func(off, n int) wire.Status {
+			return f.moveRemote(wire.OpFarTake, local+uint64(off), remote+uint64(off), n, nil)
 		})
 		if why == wire.StatusOK {
 			why = f.giveLast(local+uint64(n-last), remote+uint64(n-last), last)
@@ -258,13 +258,13 @@ func (f *farPair) giveLast(local, remote uint64, n int) wire.Status {
 		}
 		return f.giveBytes(append(b, tail...), remote)
 	}
-	return f.lend(wire.OpFarTake, local, remote, n, tail)
+	return f.moveRemote(wire.OpFarTake, local, remote, n, tail)
 }
 
 // giveBytes PUTs bytes by messages.
 func (f *farPair) giveBytes(b []byte, remote uint64) wire.Status {
 	for off := 0; off < len(b); off += farChunk {
-		a := f.ask(wire.Message{Op: wire.OpFarPut, B: remote + uint64(off)}, b[off:min(off+farChunk, len(b))])
+		a := f.askFarPort(wire.Message{Op: wire.OpFarPut, B: remote + uint64(off)}, b[off:min(off+farChunk, len(b))])
 		if a.Status != wire.StatusOK {
 			return a.Status
 		}

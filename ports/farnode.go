@@ -71,7 +71,7 @@ type farPair struct {
 	requests chan farMessage
 	// ended is closed when the pair does not last, cut in pairCut, and over in pairOver, for those
 	// who wait without the server's lock.
-	ended, cut, over chan struct{}
+	ended, cut, overDone chan struct{}
 	// next: the far port has ended, and the next one with its VPID wants to be paired with ours.
 	// It is answered when the pair is over. The server's lock guards it.
 	next *wire.Message
@@ -118,7 +118,7 @@ func (f *farPair) addr() wire.Addr { return wire.Addr{Node: f.node.id, VPID: f.p
 // then reports the end to the far port.
 func (f *farPair) gone(wire.Addr) {
 	delete(f.ours.pairs, f.addr()) // it need not hear of the end
-	f.on(pairParted)
+	f.handleEvent(pairParted)
 }
 
 // hasSent is the end of pump, or of what the carrier does for the pair.
@@ -126,7 +126,7 @@ func (f *farPair) hasSent() {
 	s := f.node.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.on(pairSent)
+	f.handleEvent(pairSent)
 }
 
 // Hear processes a message from the server of a node of another host, by the session that it is of.
@@ -178,7 +178,7 @@ func (s *Server) Hear(from fabric.NodeID, session uint64, b []byte) {
 			return
 		}
 		if !p.enqueue(m) { // it has more under way than it may
-			p.on(pairParted)
+			p.handleEvent(pairParted)
 		}
 	}
 }
@@ -191,11 +191,11 @@ func pairOf(m wire.Message) pair { return pair{m.Unit, fabric.VPID(m.A), m.Addr.
 func (f *farPair) hearGone(m farMessage) {
 	switch {
 	case f.state.hears():
-		if f.on(pairGone); !f.enqueue(m) {
-			f.on(pairParted)
+		if f.handleEvent(pairGone); !f.enqueue(m) {
+			f.handleEvent(pairParted)
 		}
 	case f.state == pairAsking:
-		f.on(pairGone)
+		f.handleEvent(pairGone)
 	case f.next != nil: // it waits no more
 		f.node.postLocked(wire.Message{Op: f.next.Op, Number: f.next.Number | rpc.Answered, Addr: f.next.Addr, Unit: f.next.Unit, Status: wire.StatusNoPort}, false)
 		f.next = nil
@@ -225,7 +225,7 @@ func (s *Server) farRegister(m wire.Message) wire.Message {
 func (s *Server) registerFar(p *port, f *farNode, m wire.Message) error {
 	a := f.callSoon(m)
 	a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
-	return p.post(a)
+	return p.sendToProcess(a)
 }
 
 // FarDown reports that a session with a node of another host is over.
@@ -247,10 +247,10 @@ func (s *Server) farDownLocked(f *farNode) {
 	s.farsOver[f.id] = max(s.farsOver[f.id], f.session)
 	f.down = true
 	for _, p := range f.pairs {
-		p.on(pairParted)
+		p.handleEvent(pairParted)
 	}
 	for _, p := range f.streams { // nobody takes what is left of them
-		p.on(pairLost)
+		p.handleEvent(pairLost)
 	}
 	for _, c := range f.asked {
 		close(c)
@@ -265,7 +265,7 @@ func (s *Server) pairLocked(f *farNode, ours *port, theirs fabric.VPID) *farPair
 	key := pair{ours.unit, theirs, ours.vpid}
 	p := f.pairs[key]
 	if p == nil {
-		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, farSlots+farWindow), ended: make(chan struct{}), cut: make(chan struct{}), over: make(chan struct{}), moving: make(chan struct{}, farParts)}
+		p = &farPair{node: f, pair: key, ours: ours, requests: make(chan farMessage, farSlots+farWindow), ended: make(chan struct{}), cut: make(chan struct{}), overDone: make(chan struct{}), moving: make(chan struct{}, farParts)}
 		f.pairs[key] = p
 	}
 	return p
@@ -286,7 +286,7 @@ func (s *Server) openLocked(p *farPair) error {
 	if err != nil {
 		return err
 	}
-	fd, err := memory("exnet-flow", wire.FlowHeader+flowBytes(ours.unit))
+	fd, err := sealedMemory("exnet-flow", wire.FlowHeader+flowBytes(ours.unit))
 	if err != nil {
 		closeAll(bell)
 		return err
@@ -298,9 +298,9 @@ func (s *Server) openLocked(p *farPair) error {
 	}
 	p.out = &farOut{writer: w, ended: p.ended}
 	ours.pairs[p.addr()], ours.flows[p.addr()] = p, fd
-	p.on(pairOpened)
+	p.handleEvent(pairOpened)
 	ours.event(wire.Message{Op: wire.OpFlow, Addr: p.addr(), Unit: ours.unit, A: 1}, fd)
-	go p.serve(p.out)
+	go p.serveRequests(p.out)
 	return nil
 }
 
@@ -328,8 +328,8 @@ func (p *port) view() (err error) {
 // views are the memory and the table of an RMA port.
 type views struct{ memory, table *shm.Foreign }
 
-// of returns the memory of the port vpid.
-func (v *views) of(vpid fabric.VPID) wire.Memory {
+// ofPort returns the memory of the port vpid.
+func (v *views) ofPort(vpid fabric.VPID) wire.Memory {
 	return wire.Memory{VPID: vpid, Table: v.table.Memory(), Memory: v.memory.Memory()}
 }
 
@@ -349,7 +349,7 @@ func (s *Server) admitFarLocked(f *farNode, m wire.Message) wire.Message {
 	}
 	p := s.pairLocked(f, ours, from)
 	if s.openLocked(p) != nil {
-		p.on(pairRefused)
+		p.handleEvent(pairRefused)
 		r.Status = wire.StatusFull
 		return r
 	}
@@ -385,9 +385,9 @@ func (s *Server) connectFar(p *port, f *farNode, m wire.Message) error {
 		reply.A = a.A
 		defer closeAll(bell)
 		defer s.mu.Unlock()
-		return p.post(reply, fds...)
+		return p.sendToProcess(reply, fds...)
 	}
-	return p.post(reply)
+	return p.sendToProcess(reply)
 }
 
 // pairAnew returns a pair in which the far port may be heard. It waits for a while for the end of
@@ -403,7 +403,7 @@ func (s *Server) pairAnew(f *farNode, ours *port, theirs fabric.VPID) *farPair {
 			return p
 		}
 		select {
-		case <-p.over:
+		case <-p.overDone:
 		case <-limit:
 			return nil
 		}
@@ -418,10 +418,10 @@ func (s *Server) answeredLocked(p *farPair, a wire.Message) (fds []int, bell int
 	switch a.Status {
 	case wire.StatusOK:
 	case wire.StatusNoNode:
-		p.on(pairFailed)
+		p.handleEvent(pairFailed)
 		return nil, -1, a.Status
 	default:
-		p.on(pairRefused)
+		p.handleEvent(pairRefused)
 		return nil, -1, a.Status
 	}
 	if !p.state.begins() {
@@ -435,7 +435,7 @@ func (s *Server) answeredLocked(p *farPair, a wire.Message) (fds []int, bell int
 			return []int{p.in.fd, bell}, bell, wire.StatusOK
 		}
 	}
-	p.on(pairFailed)
+	p.handleEvent(pairFailed)
 	return nil, -1, wire.StatusFull
 }
 
@@ -449,9 +449,9 @@ func (s *Server) grantLocked(p *farPair) (err error) {
 	if p.in, err = newReader(p.pair.unit); err != nil {
 		return err
 	}
-	p.on(pairGranted)
+	p.handleEvent(pairGranted)
 	if p.carried = p.pair.unit == fabric.UnitVELO && p.knows&farCounts != 0 && s.carryLocked(p); !p.carried {
-		p.in.waits()
+		p.in.mayWait()
 		go p.pump(p.in, p.out)
 	}
 	return nil

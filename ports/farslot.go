@@ -18,8 +18,8 @@ type slotCount struct {
 	told   uint64 // of wrote, what the sender knows
 }
 
-// count counts a slot of a stream. It returns whether the sender should know.
-func (c *slotCount) count(stream uint32) (due bool) {
+// countSlot counts a slot of a stream. It returns whether the sender should know.
+func (c *slotCount) countSlot(stream uint32) (due bool) {
 	if c.stream != stream { // of the port that had the VPID before
 		*c = slotCount{stream: stream}
 	}
@@ -64,11 +64,11 @@ func (s *Server) takeSlot(from fabric.NodeID, session uint64, slot wire.Slot, b 
 	}
 	_, size := wire.Slots(fabric.UnitVELO)
 	if n := slot.Word & (1<<7 - 1); len(b) > size-8 || int(n) > len(b) {
-		p.on(pairParted)
+		p.handleEvent(pairParted)
 		return nil, m, false
 	}
 	if p.queued.Load() == 0 && p.out.tryPut(uint64(slot.Word), b) {
-		if p.slots.count(slot.Stream) {
+		if p.slots.countSlot(slot.Stream) {
 			return f, p.slots.message(), true
 		}
 		return nil, m, false
@@ -76,7 +76,7 @@ func (s *Server) takeSlot(from fabric.NodeID, session uint64, slot wire.Slot, b 
 	late := farMessage{Message: wire.Message{Op: wire.OpFarSlot, Unit: fabric.UnitVELO, B: uint64(slot.Word), C: uint64(slot.Stream)}}
 	late.data = append(late.data, b...)
 	if !p.enqueue(late) { // it has more on their way than it may
-		p.on(pairParted)
+		p.handleEvent(pairParted)
 	}
 	return nil, m, false
 }
@@ -84,12 +84,12 @@ func (s *Server) takeSlot(from fabric.NodeID, session uint64, slot wire.Slot, b 
 // serveSlot writes a slot to our port's flow, when there is room. It returns false if the far node
 // is down.
 func (f *farPair) serveSlot(out *farOut, m farMessage) bool {
-	if f.deliver(out, m) != wire.StatusOK { // the port has ended
-		f.refuse(m)
+	if f.deliverSlot(out, m) != wire.StatusOK { // the port has ended
+		f.refuseRequest(m)
 		f.queued.Add(-1)
 		return true
 	}
-	due := f.slots.count(uint32(m.C))
+	due := f.slots.countSlot(uint32(m.C))
 	told := f.slots.message()
 	f.queued.Add(-1)
 	return !due || f.node.send(told, nil) == nil
@@ -107,13 +107,13 @@ func (s *Server) takenLocked(f *farNode, m wire.Message) {
 	before := p.taken.Load()
 	switch {
 	case m.Status != wire.StatusOK:
-		p.on(pairLost)
+		p.handleEvent(pairLost)
 	case m.B > p.sent.Load():
-		p.on(pairParted)
+		p.handleEvent(pairParted)
 	case m.B > before: // one that had to wait for credit comes after the next
 		p.taken.Store(m.B)
 		if p.sent.Load()-before >= farSlots { // it waits for that, or is about to
-			s.carrier.wake()
+			s.carrier.wakeDriver()
 		}
 	}
 }

@@ -21,11 +21,11 @@ type farOut struct {
 	ended chan struct{}
 }
 
-// put waits for a free slot and writes it. It returns false if a port has ended.
-func (o *farOut) put(word uint64, payload []byte) bool {
+// writeSlot waits for a free slot and writes it. It returns false if a port has ended.
+func (o *farOut) writeSlot(word uint64, payload []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pause := roomFirst; !o.room(); pause = min(2*pause, roomLast) {
+	for pause := roomFirst; !o.hasRoom(); pause = min(2*pause, roomLast) {
 		select {
 		case <-o.ended:
 			return false
@@ -36,32 +36,33 @@ func (o *farOut) put(word uint64, payload []byte) bool {
 	return true
 }
 
-// tryPut is put that does not wait. It returns false if there is no free slot.
+// tryPut writes a slot if one is free now, and returns false if none is.
 //
-// +checklocksignore: it does not know TryLock
+// +checklocksignore: the analyzer does not know TryLock
 func (o *farOut) tryPut(word uint64, payload []byte) bool {
 	if !o.mu.TryLock() {
 		return false
 	}
 	defer o.mu.Unlock()
-	if !o.room() {
+	if !o.hasRoom() {
 		return false
 	}
 	o.write(word, payload)
 	return true
 }
 
-// tell writes a notification: two words, and the size of the whole operation in bytes.
-func (o *farOut) tell(n [2]uint64, size int) bool {
+// writeNotification writes a notification: two words, and the size of the whole operation in
+// bytes.
+func (o *farOut) writeNotification(n [2]uint64, size int) bool {
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])
-	return o.put(16|uint64(size)<<8, b)
+	return o.writeSlot(16|uint64(size)<<8, b)
 }
 
 // farChunk is how many bytes of a PUT or a GET a message carries.
 const farChunk = 32 << 10
 
-// serve carries out the far port's requests in order, until either port has ended.
-func (f *farPair) serve(out *farOut) {
+// serveRequests carries out the far port's requests in order, until either port has ended.
+func (f *farPair) serveRequests(out *farOut) {
 	moving := make(chan struct{}, farWindow)
 	for {
 		select {
@@ -72,17 +73,17 @@ func (f *farPair) serve(out *farOut) {
 				}
 				continue
 			}
-			if m.Op == wire.OpFarGive || m.Op == wire.OpFarTake { // they are under way together
+			if m.Op == wire.OpFarGive || m.Op == wire.OpFarTake { // up to farWindow of them run at the same time
 				select {
 				case moving <- struct{}{}:
 				case <-f.ended:
-					f.refuse(m)
+					f.refuseRequest(m)
 					continue
 				}
 				f.queued.Add(-1)
 				go func() {
 					defer func() { <-moving }()
-					r := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Unit: m.Unit, Status: f.move(out, m)}
+					r := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Unit: m.Unit, Status: f.moveLocal(out, m)}
 					_ = f.node.send(r, nil) // FarDown ends the rest
 				}()
 				continue
@@ -90,11 +91,11 @@ func (f *farPair) serve(out *farOut) {
 			if m.Op == wire.OpFarGone {
 				s := f.node.server
 				s.mu.Lock()
-				f.on(pairParted)
+				f.handleEvent(pairParted)
 				s.mu.Unlock()
 				return
 			}
-			r, data := f.answer(out, m)
+			r, data := f.answerRequest(out, m)
 			r.Op, r.Number, r.Unit = m.Op, m.Number|rpc.Answered, m.Unit
 			if f.node.send(r, data) != nil {
 				return // FarDown ends the rest
@@ -107,20 +108,21 @@ func (f *farPair) serve(out *farOut) {
 	}
 }
 
-// refuseAll answers what is left when the port has ended. No more comes: nobody finds the pair.
+// refuseAll refuses the requests that are queued when the port has ended. No more are queued
+// after that: nobody finds the pair any longer.
 func (f *farPair) refuseAll() {
 	for {
 		select {
 		case m := <-f.requests:
-			f.refuse(m)
+			f.refuseRequest(m)
 		default:
 			return
 		}
 	}
 }
 
-// refuse answers a request that came too late: the port has ended.
-func (f *farPair) refuse(m farMessage) {
+// refuseRequest answers one request with "no such port".
+func (f *farPair) refuseRequest(m farMessage) {
 	if m.Op == wire.OpFarSlot {
 		_ = f.node.send(wire.Message{Op: wire.OpFarTaken, Status: wire.StatusNoPort, Unit: m.Unit, C: m.C}, nil)
 	} else if m.Op != wire.OpFarGone {
@@ -128,18 +130,18 @@ func (f *farPair) refuse(m farMessage) {
 	}
 }
 
-// answer carries out a request and returns the answer and the data that follows it.
-func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte) {
+// answerRequest carries out a request and returns the answer and the data that follows it.
+func (f *farPair) answerRequest(out *farOut, m farMessage) (r wire.Message, data []byte) {
 	if m.Op == wire.OpFarTell {
-		return wire.Message{Status: f.deliver(out, m)}, nil
+		return wire.Message{Status: f.deliverSlot(out, m)}, nil
 	}
 	r.Status = wire.StatusInvalid
 	if f.pair.unit != fabric.UnitRMA {
 		return r, nil
 	}
-	out.busy(1)
-	defer out.busy(^uint64(0))
-	all := f.ours.mapped.of(f.ours.vpid)
+	out.ownerOps(1)
+	defer out.ownerOps(^uint64(0))
+	all := f.ours.mapped.ofPort(f.ours.vpid)
 	ok := false
 	var err error
 	switch m.Op {
@@ -169,13 +171,13 @@ func (f *farPair) answer(out *farOut, m farMessage) (r wire.Message, data []byte
 	return r, data
 }
 
-// deliver writes a slot that the far port has sent. m.B is its status word.
-func (f *farPair) deliver(out *farOut, m farMessage) wire.Status {
+// deliverSlot writes a slot that the far port has sent. m.B is its status word.
+func (f *farPair) deliverSlot(out *farOut, m farMessage) wire.Status {
 	_, size := wire.Slots(f.pair.unit)
 	if n := m.B & (1<<7 - 1); len(m.data) > size-8 || int(n) > len(m.data) {
 		return wire.StatusInvalid
 	}
-	if !out.put(m.B, m.data) {
+	if !out.writeSlot(m.B, m.data) {
 		return wire.StatusNoPort
 	}
 	return wire.StatusOK
@@ -184,7 +186,8 @@ func (f *farPair) deliver(out *farOut, m farMessage) wire.Status {
 // Locks: SPEC.md 4.
 const locks = 16384
 
-// lock does a fetch-compare-and-add on a lock of our port. values holds compare and add.
+// lock does a fetch-compare-and-add on a lock of our port. The upper half of values is compare,
+// the lower half is add. It returns whether it added (done), and the value of the lock.
 func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 	if number >= locks {
 		return 0, 0, false
@@ -202,14 +205,14 @@ func (f *farPair) lock(number, values uint64) (done, value uint64, ok bool) {
 	}
 }
 
-// pump carries out our port's operations on the far one in order, until either has ended. It
-// sends on what our port sent before its end, and no more: another process may still write to the
-// flow.
+// pump carries out our port's operations on the far port in order, until either port has ended.
+// After our port has ended, pump sends at most one flow's length of slots: another process may
+// still write to the flow.
 func (f *farPair) pump(in *reader, out *farOut) {
 	defer f.hasSent()
 	window := make(chan func(), farWindow)
 	var answers sync.WaitGroup
-	answers.Go(func() { // what is under way together ends in order
+	answers.Go(func() { // operations overlap, but end in the order in which they began
 		for end := range window {
 			end()
 		}
@@ -217,12 +220,12 @@ func (f *farPair) pump(in *reader, out *farOut) {
 	var gets sync.WaitGroup
 	b := make([]byte, in.size-8)
 	for left := in.slots; left > 0; {
-		word, ok := in.next(b)
+		word, ok := in.copyOldest(b)
 		if !ok {
-			if in.wait() {
+			if in.waitForSlot() {
 				continue
 			}
-			if word, ok = in.next(b); !ok {
+			if word, ok = in.copyOldest(b); !ok {
 				break
 			}
 		}
@@ -236,10 +239,10 @@ func (f *farPair) pump(in *reader, out *farOut) {
 		}
 		if f.pair.unit == fabric.UnitVELO {
 			m := wire.Message{Op: wire.OpFarTell, Unit: f.pair.unit, Addr: f.addr(), A: uint64(f.pair.ours), B: word}
-			c, number := f.node.ask(m, b[:min(int(word&(1<<7-1)), len(b))])
-			window <- func() { f.node.await(c, number, f.cut) }
+			c, number := f.node.sendRequest(m, b[:min(int(word&(1<<7-1)), len(b))])
+			window <- func() { f.node.waitAnswer(c, number, f.cut) }
 		} else if o := farOperation(word, b); o.kind == kindGet || o.kind == kindGetQW {
-			got := f.get(out, o)
+			got := f.beginGet(out, o)
 			gets.Add(1)
 			window <- func() {
 				defer gets.Done()
@@ -249,7 +252,7 @@ func (f *farPair) pump(in *reader, out *farOut) {
 			gets.Wait()
 			f.operate(out, o, wire.StatusOK)
 		}
-		in.free()
+		in.releaseOldest()
 	}
 	close(window)
 	answers.Wait()
@@ -284,8 +287,8 @@ const (
 	replicate                                   = 2 // the modifier NTR
 )
 
-// note makes a notification of the operation: SPEC.md 5.
-func (o operation) note(writer, command, address, rest, bad uint64) [2]uint64 {
+// notification makes a notification of the operation: SPEC.md 5.
+func (o operation) notification(writer, command, address, rest, bad uint64) [2]uint64 {
 	return [2]uint64{address, rest | writer<<48 | command<<51 | o.mode<<55 | bad<<61}
 }
 
@@ -299,32 +302,32 @@ func (o operation) transfers(writer, command, start uint64, f func([2]uint64) bo
 	for off := 0; off < o.size; off += step {
 		n := min(step, o.size-off)
 		last := (n-1)%rma.MTU + 1
-		if !f(o.note(writer, command, start+uint64(off+n-last), uint64(last-1), 0)) {
+		if !f(o.notification(writer, command, start+uint64(off+n-last), uint64(last-1), 0)) {
 			return false
 		}
 	}
 	return true
 }
 
-// operate does an operation and writes its notifications. It reports a refused one as within a
-// host. A GET has been done, with the status got.
+// operate carries out an operation and writes its notifications. A GET is over already, with the
+// status got. A refused operation has the notification that it would have within a host.
 func (f *farPair) operate(out *farOut, o operation, got wire.Status) {
-	own := func(n [2]uint64) bool { return out.tell(n, o.size) }
+	own := func(n [2]uint64) bool { return out.writeNotification(n, o.size) }
 	theirs := func(n [2]uint64) bool {
 		m := wire.Message{Op: wire.OpFarTell, B: 16 | uint64(o.size)<<8}
 		if o.kind == kindNotify || o.kind == kindLock {
 			m.B = 16
 		}
-		return f.ask(m, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])).Status == wire.StatusOK
+		return f.askFarPort(m, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, n[0]), n[1])).Status == wire.StatusOK
 	}
 	var bad uint64
 	switch o.kind {
 	case kindPut, kindPutQW, kindImmediate:
-		out.own(1)
-		bad = f.put(o, own, theirs)
-		out.own(^uint64(0))
+		out.readerOps(1)
+		bad = f.runPut(o, own, theirs)
+		out.readerOps(^uint64(0))
 	case kindGet, kindGetQW:
-		bad = f.got(o, got, own, theirs)
+		bad = f.finishGet(o, got, own, theirs)
 	case kindNotify:
 		bad = f.notify(o, own, theirs)
 	case kindLock:
@@ -349,34 +352,36 @@ func (f *farPair) operate(out *farOut, o operation, got wire.Status) {
 	} else {
 		at = 0
 	}
-	own(o.note(writer, o.kind, at, rest, bad))
+	own(o.notification(writer, o.kind, at, rest, bad))
 }
 
-// ask sends the far port a request and waits for the answer.
-func (f *farPair) ask(m wire.Message, data []byte) farMessage {
+// askFarPort sends the far port a request and waits for the answer.
+func (f *farPair) askFarPort(m wire.Message, data []byte) farMessage {
 	m.Unit, m.Addr, m.A = f.pair.unit, f.addr(), uint64(f.pair.ours)
-	return f.node.call(m, data, f.cut)
+	return f.node.sendAndWait(m, data, f.cut)
 }
 
-// local calls g for the pieces of our port's memory. It returns false if they are not registered.
+// local calls g for each piece of n bytes of our port's memory, from at on. It returns false if
+// not all of them are registered.
 func (f *farPair) local(at uint64, n int, g func(off int, piece foreign.Memory)) bool {
 	self := f.node.server.cfg.Node
-	ok, _ := f.ours.mapped.of(f.ours.vpid).Each(atu.NLA(at), n, 0, self, func(off int, piece foreign.Memory) error {
+	ok, _ := f.ours.mapped.ofPort(f.ours.vpid).Each(atu.NLA(at), n, 0, self, func(off int, piece foreign.Memory) error {
 		g(off, piece)
 		return nil
 	})
 	return ok
 }
 
-// The bits of a notification's error are those of its writers.
-func (f *farPair) put(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
+// runPut carries out a PUT. own and theirs write notifications of our port and of the far one.
+// It returns the error bits: one bit for the unit (requester, responder, completer) that failed.
+func (f *farPair) runPut(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
 	b := binary.LittleEndian.AppendUint64(nil, o.read)
 	var why wire.Status
 	switch {
 	case o.kind == kindImmediate && o.size <= len(b):
 		why = f.giveBytes(b[:o.size], o.write)
-	case o.kind != kindImmediate && f.has(o.read, o.size):
-		why = f.give(o.read, o.write, o.size)
+	case o.kind != kindImmediate && f.isRegistered(o.read, o.size):
+		why = f.putToFar(o.read, o.write, o.size)
 	default:
 		return noteRequester
 	}
@@ -396,30 +401,31 @@ func (f *farPair) put(o operation, own, theirs func([2]uint64) bool) (bad uint64
 	return 0
 }
 
-// has returns whether n bytes of our port's memory are registered, and one operation's.
-func (f *farPair) has(at uint64, n int) bool {
+// isRegistered returns whether n bytes of our port's memory are registered, and few enough for
+// one operation.
+func (f *farPair) isRegistered(at uint64, n int) bool {
 	return n <= rma.MaxTransfer && f.local(at, n, func(int, foreign.Memory) {})
 }
 
-// get begins a GET. The channel yields how it ended.
-func (f *farPair) get(out *farOut, o operation) <-chan wire.Status {
+// beginGet starts a GET. The channel yields its status when it is over.
+func (f *farPair) beginGet(out *farOut, o operation) <-chan wire.Status {
 	ended := make(chan wire.Status, 1)
-	out.own(1)
-	if !f.has(o.write, o.size) {
-		out.own(^uint64(0))
+	out.readerOps(1)
+	if !f.isRegistered(o.write, o.size) {
+		out.readerOps(^uint64(0))
 		ended <- wire.StatusInvalid
 		return ended
 	}
 	go func() {
-		why := f.take(o.read, o.write, o.size)
-		out.own(^uint64(0))
+		why := f.getFromFar(o.read, o.write, o.size)
+		out.readerOps(^uint64(0))
 		ended <- why
 	}()
 	return ended
 }
 
-// got writes the notifications of a GET that has ended.
-func (f *farPair) got(o operation, why wire.Status, own, theirs func([2]uint64) bool) (bad uint64) {
+// finishGet writes the notifications of a GET that is over, with the status why.
+func (f *farPair) finishGet(o operation, why wire.Status, own, theirs func([2]uint64) bool) (bad uint64) {
 	switch why {
 	case wire.StatusOK:
 	case wire.StatusInvalid:
@@ -443,30 +449,30 @@ func (f *farPair) got(o operation, why wire.Status, own, theirs func([2]uint64) 
 
 func (f *farPair) notify(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
 	class := uint64(o.size & 0xff)
-	if o.spec&noteCompleter != 0 && !theirs(o.note(noteCompleter, o.kind, o.read, class, 0)) {
+	if o.spec&noteCompleter != 0 && !theirs(o.notification(noteCompleter, o.kind, o.read, class, 0)) {
 		return noteCompleter
 	}
 	if o.spec&noteRequester != 0 {
-		own(o.note(noteRequester, o.kind, o.read, class, 0))
+		own(o.notification(noteRequester, o.kind, o.read, class, 0))
 	}
 	return 0
 }
 
 // lockFar does a lock operation. read is the lock's number, write holds compare and add.
 func (f *farPair) lockFar(o operation, own, theirs func([2]uint64) bool) (bad uint64) {
-	a := f.ask(wire.Message{Op: wire.OpFarLock, B: o.read, C: o.write}, nil)
+	a := f.askFarPort(wire.Message{Op: wire.OpFarLock, B: o.read, C: o.write}, nil)
 	if a.Status != wire.StatusOK {
 		return noteResponder
 	}
 	result := o.read | a.A&1<<24 | a.B<<32
 	if o.spec&noteRequester != 0 {
-		own(o.note(noteRequester, o.kind, o.read|o.write>>32<<32, 0, 0))
+		own(o.notification(noteRequester, o.kind, o.read|o.write>>32<<32, 0, 0))
 	}
-	if o.spec&noteResponder != 0 && !theirs(o.note(noteResponder, o.kind, result, 0, 0)) {
+	if o.spec&noteResponder != 0 && !theirs(o.notification(noteResponder, o.kind, result, 0, 0)) {
 		return noteResponder
 	}
 	if o.spec&noteCompleter != 0 {
-		own(o.note(noteCompleter, kindLockResponse, result, 0, 0))
+		own(o.notification(noteCompleter, kindLockResponse, result, 0, 0))
 	}
 	return 0
 }

@@ -61,9 +61,9 @@ func newWriter(u wire.Unit, fd, bell int) (*writer, error) {
 	return w, nil
 }
 
-// room returns whether there is a free slot. It returns false if the reader's position is
+// hasRoom returns whether there is a free slot. It returns false if the reader's position is
 // impossible.
-func (w *writer) room() bool {
+func (w *writer) hasRoom() bool {
 	return w.pos-w.memory.Memory().Words(wire.FlowHead, 1)[0].Load() < uint64(w.slots)
 }
 
@@ -82,18 +82,18 @@ func (w *writer) write(word uint64, payload []byte) {
 	}
 }
 
-// busy is the word that counts operations on memory that its owner may take back.
-func (w *writer) busy(n uint64) { w.memory.Memory().Words(wire.FlowBusy, 1)[0].Add(n) }
+// ownerOps is the word that counts operations on memory that its owner may take back.
+func (w *writer) ownerOps(n uint64) { w.memory.Memory().Words(wire.FlowBusy, 1)[0].Add(n) }
 
-// own is the word that counts the reader's operations that run on its memory.
-func (w *writer) own(n uint64) { w.memory.Memory().Words(wire.FlowOwn, 1)[0].Add(n) }
+// readerOps is the word that counts the reader's operations that run on its memory.
+func (w *writer) readerOps(n uint64) { w.memory.Memory().Words(wire.FlowOwn, 1)[0].Add(n) }
 
 // reader is the end of a flow from a port here.
 type reader struct {
 	flow
 	fd   int      // the flow; the port gets it
 	pipe int      // the bell, for who waits with others
-	bell *os.File // or for wait
+	bell *os.File // or for waitForSlot
 	ring int      // the bell's writing end; the port gets it
 }
 
@@ -101,7 +101,7 @@ type reader struct {
 func newReader(u wire.Unit) (_ *reader, err error) {
 	r := &reader{fd: -1, pipe: -1, ring: -1}
 	n, size := wire.Slots(u)
-	if r.fd, err = memory("exnet-flow", wire.FlowHeader+n*size); err != nil {
+	if r.fd, err = sealedMemory("exnet-flow", wire.FlowHeader+n*size); err != nil {
 		return nil, err
 	}
 	if r.flow, err = mapFlow(u, r.fd); err != nil {
@@ -117,11 +117,11 @@ func newReader(u wire.Unit) (_ *reader, err error) {
 	return r, nil
 }
 
-// waits is called before wait.
-func (r *reader) waits() { r.bell, r.pipe = os.NewFile(uintptr(r.pipe), "bell"), -1 }
+// mayWait is called before waitForSlot.
+func (r *reader) mayWait() { r.bell, r.pipe = os.NewFile(uintptr(r.pipe), "bell"), -1 }
 
-// arm has the writer ring the bell with the next slot, or with false not any longer.
-func (r *reader) arm(on bool) {
+// armBell has the writer ring the bell with the next slot, or with false not any longer.
+func (r *reader) armBell(on bool) {
 	v := uint32(0)
 	if on {
 		v = 1
@@ -129,12 +129,12 @@ func (r *reader) arm(on bool) {
 	r.memory.Memory().Words32(wire.FlowArmed, 1)[0].Swap(v) // and no Store: see package shm
 }
 
-// ready returns whether there is a slot.
-func (r *reader) ready() bool { return r.slot().Words(0, 1)[0].Load()&wire.Phase == r.phase() }
+// hasSlot returns whether there is a slot.
+func (r *reader) hasSlot() bool { return r.slot().Words(0, 1)[0].Load()&wire.Phase == r.phase() }
 
-// next copies the oldest slot to b, except for its status word. It returns false if there is
-// none.
-func (r *reader) next(b []byte) (word uint64, ok bool) {
+// copyOldest copies the oldest slot to b, except for its status word. It returns false if there
+// is none.
+func (r *reader) copyOldest(b []byte) (word uint64, ok bool) {
 	s := r.slot()
 	word = s.Words(0, 1)[0].Load()
 	shm.Observe()
@@ -145,34 +145,34 @@ func (r *reader) next(b []byte) (word uint64, ok bool) {
 	return word &^ wire.Phase, true
 }
 
-// free returns the oldest slot to the writer.
-func (r *reader) free() {
+// releaseOldest returns the oldest slot to the writer.
+func (r *reader) releaseOldest() {
 	r.pos++
 	shm.Publish()
 	r.memory.Memory().Words(wire.FlowHead, 1)[0].Store(r.pos)
 }
 
-// wait waits until there is a slot. It returns false after close.
-func (r *reader) wait() bool {
+// waitForSlot waits until there is a slot. It returns false after close.
+func (r *reader) waitForSlot() bool {
 	b := make([]byte, r.size)
 	armed := &r.memory.Memory().Words32(wire.FlowArmed, 1)[0]
 	for {
 		armed.Swap(1) // and no Store: see package shm
-		if _, ok := r.next(b); ok {
+		if _, ok := r.copyOldest(b); ok {
 			armed.Store(0)
 			return true
 		}
 		if _, err := r.bell.Read(b); errors.Is(err, os.ErrClosed) {
 			return false
 		} else if err != nil {
-			return r.drain(b) // the writers have closed the bell
+			return r.drainSlot(b) // the writers have closed the bell
 		}
 	}
 }
 
-// drain returns whether there is still a slot after the last writer has gone.
-func (r *reader) drain(b []byte) bool {
-	_, ok := r.next(b)
+// drainSlot returns whether there is still a slot after the last writer has gone.
+func (r *reader) drainSlot(b []byte) bool {
+	_, ok := r.copyOldest(b)
 	return ok
 }
 

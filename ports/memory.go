@@ -11,8 +11,8 @@ import (
 	"exnet/node/rpc"
 )
 
-// memory makes a memfd whose size is sealed.
-func memory(name string, size int) (fd int, err error) {
+// sealedMemory makes a memfd whose size is sealed.
+func sealedMemory(name string, size int) (fd int, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return -1, fmt.Errorf("ports: memfd_create: %w", err)
@@ -26,8 +26,8 @@ func memory(name string, size int) (fd int, err error) {
 	return fd, nil
 }
 
-// isMemory returns whether a descriptor from a process is memory as made by memory, which peers
-// may map.
+// isMemory returns whether a descriptor from a process is memory as made by sealedMemory, which
+// peers may map.
 func isMemory(fd int) bool {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
@@ -50,8 +50,8 @@ func reopen(fd, mode int) (int, error) {
 	return fd, nil
 }
 
-// word reads a word that a process may have written. It returns 0 if it cannot read it.
-func word(fd int, off int64) uint64 {
+// readWord reads a word that a process may have written. It returns 0 if it cannot read it.
+func readWord(fd int, off int64) uint64 {
 	var b [8]byte
 	if n, err := unix.Pread(fd, b[:], off); n != len(b) || err != nil {
 		return 0
@@ -59,8 +59,8 @@ func word(fd int, off int64) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// used returns how many bytes of a port's memory are allocated.
-func used(fd int) uint64 {
+// allocatedBytes returns how many bytes of a port's memory are allocated.
+func allocatedBytes(fd int) uint64 {
 	var st unix.Stat_t
 	if fd < 0 || unix.Fstat(fd, &st) != nil {
 		return 0

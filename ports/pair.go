@@ -3,7 +3,8 @@ package ports
 import "exnet/fabric/link/attach/wire"
 
 // pairState is where a port of ours and one of another host are in their life as a pair. SPEC.md
-// (9) has the table as well. Only farPair.on changes the state; the server's lock guards it.
+// (9) has the table as well. Only farPair.handleEvent changes the state; the server's lock
+// guards it.
 type pairState uint8
 
 const (
@@ -83,10 +84,10 @@ var pairNext = [pairStates][pairEvents]pairState{
 	pairCut:        {pairSent: pairOver},
 }
 
-// on does what an event does to the pair. The server's lock is held.
+// handleEvent does what an event does to the pair. The server's lock is held.
 //
 // +checklocksignore: the caller has the lock by another name
-func (f *farPair) on(ev pairEvent) {
+func (f *farPair) handleEvent(ev pairEvent) {
 	from := f.state
 	to := pairNext[from][ev]
 	if to == pairAsking {
@@ -106,20 +107,20 @@ func (f *farPair) on(ev pairEvent) {
 	switch to {
 	case pairEnding, pairEndingLast:
 		if f.stopSending(); f.crowded() {
-			f.on(pairCrowded)
+			f.handleEvent(pairCrowded)
 		}
 	case pairCut:
 		close(f.cut)
 		f.stopSending()
 	case pairOver:
 		f.linger(from, -1)
-		f.leave()
+		f.release()
 	}
 }
 
 // stopSending has pump or the carrier look at the state.
 //
-// +checklocksignore: as on
+// +checklocksignore: as handleEvent
 func (f *farPair) stopSending() {
 	if f.carried {
 		f.node.server.carrier.pairEnds()
@@ -130,7 +131,7 @@ func (f *farPair) stopSending() {
 
 // linger counts a pair that has ended and still sends, or with -1 does so no more.
 //
-// +checklocksignore: as on
+// +checklocksignore: as handleEvent
 func (f *farPair) linger(s pairState, n int) {
 	if s.lasts() || s == pairOver {
 		return
@@ -144,17 +145,17 @@ func (f *farPair) linger(s pairState, n int) {
 
 // crowded returns whether more pairs of the user, or of all, linger than may.
 //
-// +checklocksignore: as on
+// +checklocksignore: as handleEvent
 func (f *farPair) crowded() bool {
 	s, who := f.node.server, f.ours.account
 	return s.lingersAll > farLingersAll || !who.Unlimited() && s.lingers[who] > farLingers
 }
 
-// leave frees what the pair has, and answers who has waited for that.
+// release frees what the pair has, and answers who has waited for that.
 //
-// +checklocksignore: as on
-func (f *farPair) leave() {
-	close(f.over)
+// +checklocksignore: as handleEvent
+func (f *farPair) release() {
+	close(f.overDone)
 	delete(f.node.pairs, f.pair)
 	delete(f.node.streams, f.stream)
 	if f.in != nil {

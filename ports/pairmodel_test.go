@@ -127,7 +127,7 @@ func (m *pModel) post(w *pWorld, i int, s pMessage) {
 	m.put(&w.nodes[i].posts, s)
 }
 
-// on is farPair.on.
+// on is farPair.handleEvent.
 func (m *pModel) on(w *pWorld, i int, p *pPair, ev pairEvent) {
 	n := &w.nodes[i]
 	from := p.state
@@ -242,7 +242,7 @@ func (m *pModel) hear(w pWorld, i int) pWorld {
 	return w
 }
 
-// serve is farPair.serve.
+// serve is farPair.serveRequests.
 func (m *pModel) serve(w pWorld, i int) pWorld {
 	n := &w.nodes[i]
 	c := n.requests.take()

@@ -48,11 +48,11 @@ func (r *remote) addr() wire.Addr { return wire.Addr{Node: r.peer.node, VPID: r.
 // gone implements party: our port has ended.
 func (r *remote) gone(other wire.Addr) {
 	delete(r.peer.parties, r.pair)
-	r.peer.post(wire.Message{Op: wire.OpPeerGone, Unit: r.pair.unit, Addr: wire.Addr{Node: r.peer.node, VPID: r.pair.theirs}, A: uint64(other.VPID)})
+	r.peer.send(wire.Message{Op: wire.OpPeerGone, Unit: r.pair.unit, Addr: wire.Addr{Node: r.peer.node, VPID: r.pair.theirs}, A: uint64(other.VPID)})
 }
 
-// post sends a message to the peer. When that fails the session ends.
-func (p *peer) post(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
+// send sends a message to the peer. When that fails the session ends.
+func (p *peer) send(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
 
 // dial returns the connection to another node. It makes one if needed.
 func (s *Server) dial(n fabric.NodeID) (*peer, error) {
@@ -79,11 +79,11 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 		return nil, err
 	}
 	p = s.peerOf(n, link)
-	p.post(wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: s.cfg.Node}, A: uint64(wire.Versions.Oldest), B: uint64(wire.Versions.Newest)})
+	p.send(wire.Message{Op: wire.OpHello, Addr: wire.Addr{Node: s.cfg.Node}, A: uint64(wire.Versions.Oldest), B: uint64(wire.Versions.Newest)})
 	s.mu.Lock()
 	s.peers[n] = p
 	s.mu.Unlock()
-	go func() { _ = p.serve() }() // end fails the requests that wait
+	go func() { _ = p.handleMessages() }() // end fails the requests that wait
 	return p, nil
 }
 
@@ -113,17 +113,19 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		link.Close()
 		return err
 	}
-	return s.peerOf(m.Addr.Node, link).serve()
+	return s.peerOf(m.Addr.Node, link).handleMessages()
 }
 
-// serve handles messages until the connection ends; then all ports of the peer have ended.
-func (p *peer) serve() error {
-	defer p.end()
-	return p.Run(p.handle)
+// handleMessages handles messages until the connection ends; then all ports of the peer have
+// ended.
+func (p *peer) handleMessages() error {
+	defer p.endRequests()
+	return p.Run(p.handleMessage)
 }
 
-// end fails all unanswered requests, and reports the end to all ports paired with the peer's.
-func (p *peer) end() {
+// endRequests fails all unanswered requests, and reports the end to all ports paired with the
+// peer's.
+func (p *peer) endRequests() {
 	s := p.server
 	p.Close()
 	s.mu.Lock()
@@ -138,14 +140,14 @@ func (p *peer) end() {
 	}
 }
 
-// handle processes a message that is no answer. It closes the descriptors that it takes, and no
-// others.
-func (p *peer) handle(h *heard) error {
+// handleMessage processes a message that is no answer. It closes the descriptors that it takes,
+// and no others.
+func (p *peer) handleMessage(h *heard) error {
 	s, m := p.server, h.Message
 	switch m.Op {
 	case wire.OpRegister: // without the lock: the register file has counters of the server's own
 		m.Number |= rpc.Answered
-		p.post(s.access(m, m.D == 0 && p.speaksFor(0)))
+		p.send(s.access(m, m.D == 0 && p.speaksFor(0)))
 		return nil
 	case wire.OpPeerTransfer:
 		s.transferFor(p, m, h.Fds)
@@ -184,12 +186,12 @@ func (p *peer) admitLocked(m wire.Message) {
 	from := fabric.VPID(m.A)
 	to := s.ports[m.Unit][m.Addr.VPID]
 	if to == nil || !from.Valid() || m.A >= fabric.VPIDs {
-		p.post(reply)
+		p.send(reply)
 		return
 	}
 	if !p.speaksFor(uint32(m.B)) {
 		reply.Status = wire.StatusDenied
-		p.post(reply)
+		p.send(reply)
 		return
 	}
 	key := pair{m.Unit, from, m.Addr.VPID}
@@ -197,19 +199,19 @@ func (p *peer) admitLocked(m wire.Message) {
 	if r == nil {
 		r = &remote{p, key}
 	}
-	fds, bell, why := to.admit(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit)
+	fds, bell, why := to.grantTo(r, rights{uint32(m.B), uint16(m.B >> 32)}, m.Unit)
 	defer closeAll(bell)
 	if reply.Status = why; why == wire.StatusOK {
 		p.parties[key] = r
 		reply.A = wire.Base(to.vpid)
 	}
-	p.post(reply, fds...)
+	p.send(reply, fds...)
 }
 
-// ask sends a request of a port to another node and calls f with the answer, under the server's
-// lock. It borrows the descriptors. A port has one such request at a time, so that no process can
-// fill the outbox of a peer.
-func (s *Server) ask(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, rpc.Descriptors), send ...int) error {
+// askNode sends a request of a port to another node and calls f with the answer, under the
+// server's lock. It borrows the descriptors. A port has one such request at a time, so that no
+// process can fill the outbox of a peer.
+func (s *Server) askNode(from *port, n fabric.NodeID, m wire.Message, begin func(*peer) wire.Status, f func(wire.Message, rpc.Descriptors), send ...int) error {
 	p, err := s.dial(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +267,7 @@ func (s *Server) connectPeer(p *port, m wire.Message) error {
 		}
 		return wire.StatusOK
 	}
-	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, fds rpc.Descriptors) {
+	return s.askNode(p, m.Addr.Node, ask, begin, func(a wire.Message, fds rpc.Descriptors) {
 		if a.Status == wire.StatusOK && len(fds) != len(p.granted()) {
 			a.Status = wire.StatusInvalid
 		}
@@ -279,7 +281,7 @@ func (s *Server) connectPeer(p *port, m wire.Message) error {
 			}
 			fds = nil
 		}
-		_ = p.post(reply, fds...) // it has ended
+		_ = p.sendToProcess(reply, fds...) // it has ended
 	})
 }
 
@@ -297,8 +299,8 @@ func (s *Server) registerPeer(p *port, m wire.Message) error {
 	ask := m
 	ask.D = uint64(p.rights.uid)
 	s.mu.Unlock()
-	return s.ask(p, m.Addr.Node, ask, func(*peer) wire.Status { return wire.StatusOK }, func(a wire.Message, _ rpc.Descriptors) {
+	return s.askNode(p, m.Addr.Node, ask, func(*peer) wire.Status { return wire.StatusOK }, func(a wire.Message, _ rpc.Descriptors) {
 		a.Op, a.Number, a.Addr = m.Op, m.Number, m.Addr
-		_ = p.post(a) // it has ended
+		_ = p.sendToProcess(a) // it has ended
 	})
 }

@@ -43,7 +43,7 @@ type port struct {
 
 	// Descriptors. A VELO port has neither memory nor a table: -1. Peers get the table to read.
 	page, bell, memory, table int
-	own                       int                 // of its process's memory (OpReach), or -1
+	memFD                     int                 // of its process's memory (OpReach), or -1
 	events                    *counter            // in the page
 	mapped                    *views              // of an RMA port that those of other hosts use, or nil
 	flows                     map[wire.Addr]int   // descriptors, of those who write to this port
@@ -56,14 +56,14 @@ type port struct {
 // memory.
 func (s *Server) newPort(u wire.Unit, theirs int) (_ *port, _ []int, err error) {
 	var grant []int
-	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, own: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
+	p := &port{server: s, unit: u, page: -1, bell: -1, memory: theirs, table: -1, memFD: -1, flows: make(map[wire.Addr]int), pairs: make(map[wire.Addr]party)}
 	defer func() {
 		if err != nil {
 			p.close()
 			closeAll(grant...)
 		}
 	}()
-	if p.page, err = memory("exnet-port", wire.PageSize); err != nil {
+	if p.page, err = sealedMemory("exnet-port", wire.PageSize); err != nil {
 		return nil, nil, err
 	}
 	if p.events, err = mapCounter(p.page); err != nil {
@@ -78,11 +78,11 @@ func (s *Server) newPort(u wire.Unit, theirs int) (_ *port, _ []int, err error) 
 		return p, grant, nil
 	}
 	if theirs < 0 {
-		if p.memory, err = memory("exnet-port-memory", wire.MemorySize); err != nil {
+		if p.memory, err = sealedMemory("exnet-port-memory", wire.MemorySize); err != nil {
 			return nil, nil, err
 		}
 	}
-	table, err := memory("exnet-port-table", wire.TableSize)
+	table, err := sealedMemory("exnet-port-table", wire.TableSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,20 +108,20 @@ func (p *port) gone(other wire.Addr) {
 // event posts a message that the process did not ask for, then counts it in the port's page. A
 // process that does not read events loses its port.
 func (p *port) event(m wire.Message, fds ...int) {
-	if p.post(m, fds...) == nil {
-		p.events.add()
+	if p.sendToProcess(m, fds...) == nil {
+		p.events.increment()
 	}
 }
 
-// post sends a message to the process. When that fails the connection ends.
-func (p *port) post(m wire.Message, fds ...int) error {
+// sendToProcess sends a message to the process. When that fails the connection ends.
+func (p *port) sendToProcess(m wire.Message, fds ...int) error {
 	return p.link.Post(m, nil, fds...)
 }
 
 // close frees the descriptors.
 func (p *port) close() {
-	closeAll(p.page, p.bell, p.memory, p.table, p.own)
-	p.page, p.bell, p.memory, p.table, p.own = -1, -1, -1, -1, -1
+	closeAll(p.page, p.bell, p.memory, p.table, p.memFD)
+	p.page, p.bell, p.memory, p.table, p.memFD = -1, -1, -1, -1, -1
 	for _, fd := range p.flows {
 		closeAll(fd)
 	}
@@ -133,10 +133,11 @@ func (p *port) close() {
 	}
 }
 
-// admit grants the memory of p to a party with the rights r, and returns what to send to it: the
-// flow, the bell, and an RMA port's memory and table. The server's lock is held. The descriptors
-// stay p's, except for the bell's, which the caller closes; bell is -1 if there is none.
-func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
+// grantTo grants the memory of p to a party with the rights r, and returns what to send to it:
+// the flow, the bell, and an RMA port's memory and table. The server's lock is held. The
+// descriptors stay p's, except for the bell's, which the caller closes; bell is -1 if there is
+// none.
+func (p *port) grantTo(from party, r rights, u wire.Unit) (fds []int, bell int, why wire.Status) {
 	switch {
 	case u != p.unit:
 		return nil, -1, wire.StatusNoPort
@@ -155,7 +156,7 @@ func (p *port) admit(from party, r rights, u wire.Unit) (fds []int, bell int, wh
 	fd, ok := p.flows[who]
 	if !ok {
 		n, size := wire.Slots(u)
-		if fd, err = memory("exnet-flow", wire.FlowHeader+n*size); err != nil {
+		if fd, err = sealedMemory("exnet-flow", wire.FlowHeader+n*size); err != nil {
 			return nil, bell, wire.StatusFull
 		}
 		p.flows[who] = fd

@@ -16,19 +16,19 @@ import (
 	"exnet/node/rpc"
 )
 
-// reach answers OpReach: the process passes the node a descriptor of its own /proc/self/mem. The
-// process opens it, so that the node needs no right over the process. The descriptor refers to
-// this memory for good, whatever the process executes later and whichever process gets its
-// number.
-func (s *Server) reach(p *port, m wire.Message, fds rpc.Descriptors) error {
+// answerReach answers OpReach: the process passes the node a descriptor of its own
+// /proc/self/mem. The process opens it, so that the node needs no right over the process. The
+// descriptor refers to this memory for good, whatever the process executes later and whichever
+// process gets its number.
+func (s *Server) answerReach(p *port, m wire.Message, fds rpc.Descriptors) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reply := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusDenied}
-	if len(fds) > 0 && p.unit == fabric.UnitRMA && p.own < 0 && isProcess(fds[0], p.pid) {
-		p.own = fds.Take(0)
+	if len(fds) > 0 && p.unit == fabric.UnitRMA && p.memFD < 0 && isProcess(fds[0], p.pid) {
+		p.memFD = fds.Take(0)
 		reply.Status = wire.StatusOK
 	}
-	return p.post(reply)
+	return p.sendToProcess(reply)
 }
 
 // isProcess returns whether a descriptor refers to the memory of the process pid, as this node
@@ -65,18 +65,18 @@ func (s *Server) transfer(p *port, m wire.Message) error {
 		s.mu.Lock()
 		p.asking = false
 		s.mu.Unlock()
-		_ = p.post(with(reply, why)) // it has ended
+		_ = p.sendToProcess(withStatus(reply, why)) // it has ended
 	})
 	p.asking = why == wire.StatusOK
 	s.mu.Unlock()
 	if why != wire.StatusOK {
-		return p.post(with(reply, why))
+		return p.sendToProcess(withStatus(reply, why))
 	}
 	return nil
 }
 
-// with returns a message with a status.
-func with(m wire.Message, why wire.Status) wire.Message {
+// withStatus returns a message with a status.
+func withStatus(m wire.Message, why wire.Status) wire.Message {
 	m.Status = why
 	return m
 }
@@ -91,8 +91,8 @@ func (s *Server) transferPeer(p *port, m wire.Message, who rights) error {
 		}
 		return wire.StatusOK
 	}
-	return s.ask(p, m.Addr.Node, ask, begin, func(a wire.Message, _ rpc.Descriptors) {
-		_ = p.post(wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr, Status: a.Status}) // it has ended
+	return s.askNode(p, m.Addr.Node, ask, begin, func(a wire.Message, _ rpc.Descriptors) {
+		_ = p.sendToProcess(wire.Message{Op: m.Op, Number: m.Number, Addr: m.Addr, Status: a.Status}) // it has ended
 	}, p.memory)
 }
 
@@ -102,23 +102,23 @@ func (s *Server) transferFor(p *peer, m wire.Message, fds rpc.Descriptors) {
 	reply := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Addr: m.Addr, Status: wire.StatusDenied}
 	who := rights{uint32(m.D), uint16(m.D >> 32)}
 	if !p.speaksFor(who.uid) || len(fds) < 1 || !isMemory(fds[0]) {
-		p.post(reply)
+		p.send(reply)
 		return
 	}
 	memory, err := shm.MapShared(fds[0], wire.MemorySize, wire.MemorySize, unix.F_SEAL_SHRINK, true)
 	if err != nil {
-		p.post(reply)
+		p.send(reply)
 		return
 	}
 	s.mu.Lock()
 	why := s.startLocked(m, who, memory, func(why wire.Status) {
 		memory.Retire()
-		p.post(with(reply, why))
+		p.send(withStatus(reply, why))
 	})
 	s.mu.Unlock()
 	if why != wire.StatusOK {
 		memory.Retire()
-		p.post(with(reply, why))
+		p.send(withStatus(reply, why))
 	}
 }
 
@@ -129,7 +129,7 @@ type transfer struct {
 	fds   rpc.Descriptors
 	base  uint64 // first address of the port that owns the memory
 	table int
-	own   int
+	memFD int
 	end   func(wire.Status)
 	timer *time.Timer
 
@@ -158,20 +158,20 @@ func (s *Server) borrowLocked(p *port, m wire.Message, who rights, end func(wire
 func (s *Server) startLocked(m wire.Message, who rights, window *shm.Foreign, end func(wire.Status)) wire.Status {
 	to := s.ports[fabric.UnitRMA][m.Addr.VPID]
 	switch {
-	case to == nil || to.own < 0:
+	case to == nil || to.memFD < 0:
 		return wire.StatusNoPort
 	case !who.mayReach(to.rights):
 		return wire.StatusDenied
 	case m.B < 1 || m.B > wire.WindowSize:
 		return wire.StatusInvalid
 	}
-	fds, err := rpc.DupAll(to.table, to.own)
+	fds, err := rpc.DupAll(to.table, to.memFD)
 	if err != nil {
 		return wire.StatusFull
 	}
-	t := &transfer{m: m, fds: fds, base: wire.Base(to.vpid), table: fds[0], own: fds[1], end: end, window: window}
-	t.timer = time.AfterFunc(time.Hour, func() { t.answer(wire.StatusDenied) })
-	if !s.copyLocked(to.account, t.run) {
+	t := &transfer{m: m, fds: fds, base: wire.Base(to.vpid), table: fds[0], memFD: fds[1], end: end, window: window}
+	t.timer = time.AfterFunc(time.Hour, func() { t.answerOnce(wire.StatusDenied) })
+	if !s.copyLocked(to.account, t.moveBytes) {
 		t.timer.Stop()
 		fds.Close()
 		return wire.StatusFull
@@ -180,8 +180,8 @@ func (s *Server) startLocked(m wire.Message, who rights, window *shm.Foreign, en
 	return wire.StatusOK
 }
 
-// answer ends a transfer for who asks, once.
-func (t *transfer) answer(why wire.Status) {
+// answerOnce ends a transfer for who asks, once.
+func (t *transfer) answerOnce(why wire.Status) {
 	t.mu.Lock()
 	open := t.window != nil
 	t.window = nil
@@ -192,8 +192,8 @@ func (t *transfer) answer(why wire.Status) {
 	}
 }
 
-// use calls f with the window, unless the transfer was answered.
-func (t *transfer) use(f func(foreign.Memory)) bool {
+// useWindow calls f with the window, unless the transfer was answered.
+func (t *transfer) useWindow(f func(foreign.Memory)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.window == nil {
@@ -203,11 +203,11 @@ func (t *transfer) use(f func(foreign.Memory)) bool {
 	return true
 }
 
-// run moves the bytes, closes the descriptors and answers.
-func (t *transfer) run() {
+// moveBytes moves the bytes, closes the descriptors and answers.
+func (t *transfer) moveBytes() {
 	why := t.copy()
 	t.fds.Close()
-	t.answer(why)
+	t.answerOnce(why)
 }
 
 func (t *transfer) copy() wire.Status {
@@ -221,9 +221,9 @@ func (t *transfer) copy() wire.Status {
 		for ; p.off < p.end; p.off, p.address = p.off+len(b), p.address+int64(len(b)) {
 			b = b[:min(p.end-p.off, cap(b))]
 			if put {
-				ok = t.use(func(w foreign.Memory) { w.Part(p.off, len(b)).CopyTo(b) }) && putInOrder(t.own, b, p.address)
+				ok = t.useWindow(func(w foreign.Memory) { w.Part(p.off, len(b)).CopyTo(b) }) && putInOrder(t.memFD, b, p.address)
 			} else {
-				ok = all(unix.Pread, t.own, b, p.address) && t.use(func(w foreign.Memory) { w.Part(p.off, len(b)).Fill(b) })
+				ok = moveAll(unix.Pread, t.memFD, b, p.address) && t.useWindow(func(w foreign.Memory) { w.Part(p.off, len(b)).Fill(b) })
 			}
 			if !ok {
 				return wire.StatusDenied
@@ -248,7 +248,7 @@ func (t *transfer) places(a uint64, n int) (list []place, ok bool) {
 	}
 	first, in := off/atu.PageSize, int(off%atu.PageSize)
 	table := make([]byte, (in+n+atu.PageSize-1)/atu.PageSize*8)
-	if !all(unix.Pread, t.table, table, int64(8*first)) {
+	if !moveAll(unix.Pread, t.table, table, int64(8*first)) {
 		return nil, false
 	}
 	for at := 0; at < n; table = table[8:] {
@@ -271,13 +271,13 @@ func (t *transfer) places(a uint64, n int) (list []place, ok bool) {
 // all the others.
 func putInOrder(fd int, b []byte, at int64) bool {
 	if n := len(b) - 8; n > 0 && (at+int64(n))%8 == 0 {
-		return all(unix.Pwrite, fd, b[:n], at) && all(unix.Pwrite, fd, b[n:], at+int64(n))
+		return moveAll(unix.Pwrite, fd, b[:n], at) && moveAll(unix.Pwrite, fd, b[n:], at+int64(n))
 	}
-	return all(unix.Pwrite, fd, b, at)
+	return moveAll(unix.Pwrite, fd, b, at)
 }
 
-// all returns whether call moves all of b at once.
-func all(call func(int, []byte, int64) (int, error), fd int, b []byte, at int64) bool {
+// moveAll returns whether call moves all of b at once.
+func moveAll(call func(int, []byte, int64) (int, error), fd int, b []byte, at int64) bool {
 	n, err := call(fd, b, at)
 	return err == nil && n == len(b)
 }

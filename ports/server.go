@@ -128,14 +128,14 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	case err != nil:
 		return err
 	}
-	p, err := s.open(h.Message, h.Fds, link)
+	p, err := s.openPort(h.Message, h.Fds, link)
 	switch {
 	case rpc.HungUp(err):
 		return nil // it has ended
 	case p == nil:
 		return err
 	}
-	defer s.end(p)
+	defer s.endPort(p)
 	for link.Out.Drained() { // the process reads its answers
 		h, err := link.Receive()
 		if err == nil {
@@ -152,11 +152,11 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	return nil
 }
 
-// open answers OpOpen. It returns neither a port nor an error if it has refused the request. The
-// first of fds is the memory of an RMA port that the process has open already.
+// openPort answers OpOpen. It returns neither a port nor an error if it has refused the request.
+// The first of fds is the memory of an RMA port that the process has open already.
 //
 // +checklocksignore: it takes the two defers for a leak
-func (s *Server) open(m wire.Message, fds rpc.Descriptors, link *rpc.Link[wire.Message]) (*port, error) {
+func (s *Server) openPort(m wire.Message, fds rpc.Descriptors, link *rpc.Link[wire.Message]) (*port, error) {
 	if m.Op != wire.OpOpen || m.Unit == 0 {
 		return nil, fmt.Errorf("%w: %d before a port was opened", wire.ErrMessage, m.Op)
 	}
@@ -198,7 +198,7 @@ func (s *Server) open(m wire.Message, fds rpc.Descriptors, link *rpc.Link[wire.M
 	if p.memory >= 0 {
 		grant = append(grant, p.memory, own[1])
 	}
-	if err := p.post(reply, grant...); err != nil {
+	if err := p.sendToProcess(reply, grant...); err != nil {
 		delete(s.ports[p.unit], p.vpid)
 		p.close()
 		return nil, err
@@ -242,12 +242,12 @@ func (s *Server) enterLocked(p *port, wants fabric.VPID) wire.Status {
 	return wire.StatusFull
 }
 
-// end frees a port: its VPID, its memory here, and its grants.
-func (s *Server) end(p *port) {
+// endPort frees a port: its VPID, its memory here, and its grants.
+func (s *Server) endPort(p *port) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports[p.unit], p.vpid)
-	s.ended.add(p.unit, p.counters())
+	s.ended.addPort(p.unit, p.counters())
 	for who, other := range p.pairs {
 		if who != p.addr() {
 			other.gone(p.addr())
@@ -260,7 +260,7 @@ func (s *Server) end(p *port) {
 func (s *Server) request(p *port, m wire.Message, fds rpc.Descriptors) error {
 	switch m.Op {
 	case wire.OpReach:
-		return s.reach(p, m, fds)
+		return s.answerReach(p, m, fds)
 	case wire.OpTransfer:
 		return s.transfer(p, m)
 	case wire.OpConnect:
@@ -269,11 +269,11 @@ func (s *Server) request(p *port, m wire.Message, fds rpc.Descriptors) error {
 		s.mu.Lock()
 		p.rights.protect = uint16(m.A)
 		s.mu.Unlock()
-		return p.post(wire.Message{Op: m.Op, Number: m.Number})
+		return p.sendToProcess(wire.Message{Op: m.Op, Number: m.Number})
 	case wire.OpRegister:
 		return s.register(p, m)
 	case wire.OpMember:
-		return p.post(s.member(m))
+		return p.sendToProcess(s.member(m))
 	}
 	return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
 }
@@ -291,15 +291,15 @@ func (s *Server) connect(p *port, m wire.Message) error {
 	reply := wire.Message{Op: wire.OpConnect, Number: m.Number, Addr: m.Addr, Unit: p.unit, Status: wire.StatusNoPort}
 	to := s.ports[p.unit][m.Addr.VPID]
 	if to == nil {
-		return p.post(reply)
+		return p.sendToProcess(reply)
 	}
-	fds, bell, why := to.admit(p, p.rights, p.unit)
+	fds, bell, why := to.grantTo(p, p.rights, p.unit)
 	defer closeAll(bell)
 	if reply.Status = why; why == wire.StatusOK {
 		p.pairs[to.addr()] = to
 		reply.A = wire.Base(to.vpid)
 	}
-	return p.post(reply, fds...)
+	return p.sendToProcess(reply, fds...)
 }
 
 // member answers OpMember: A is the group, B the index of a member.
@@ -330,7 +330,7 @@ func (s *Server) register(p *port, m wire.Message) error {
 	s.mu.Lock()
 	root := p.rights.uid == 0
 	s.mu.Unlock()
-	return p.post(s.access(m, root))
+	return p.sendToProcess(s.access(m, root))
 }
 
 // access reads or writes a register of this node.
@@ -361,6 +361,6 @@ func (s *Server) Close() {
 		s.farDownLocked(f)
 	}
 	if s.carrier != nil {
-		s.carrier.stop()
+		s.carrier.stopDriver()
 	}
 }

@@ -58,13 +58,13 @@ func (s *Server) Ports() []Info {
 func (p *port) info() Info {
 	i := Info{
 		VPID: int(p.vpid), Unit: p.unit.String(), PID: int(p.pid), UID: int(p.rights.uid),
-		Program: program(p.pid), Memory: used(p.memory), Peers: len(p.flows),
+		Program: program(p.pid), Memory: allocatedBytes(p.memory), Peers: len(p.flows),
 	}
 	n, _ := wire.Slots(p.unit)
 	for _, fd := range p.flows {
 		i.Slots += uint64(n)
 		// Either may be a lie; a flow holds at most its slots.
-		i.Queued += min(word(fd, wire.FlowTail)-word(fd, wire.FlowHead), uint64(n))
+		i.Queued += min(readWord(fd, wire.FlowTail)-readWord(fd, wire.FlowHead), uint64(n))
 	}
 	i.Counters = p.counters()
 	return i
@@ -73,7 +73,7 @@ func (p *port) info() Info {
 // counters reads what the process has counted. The server's lock is held.
 func (p *port) counters() (c Counters) {
 	for k, v := range []*uint64{&c.Sent, &c.Received, &c.PutBytes, &c.GetBytes, &c.Waits, &c.Errors, &c.Registered} {
-		*v = word(p.page, wire.Counters+8*int64(k))
+		*v = readWord(p.page, wire.Counters+8*int64(k))
 	}
 	return c
 }
@@ -90,8 +90,8 @@ type Stats struct {
 	VELOErrors, RMAErrors    uint64 // operations that failed
 }
 
-// add adds the counters of a port.
-func (t *Stats) add(u wire.Unit, c Counters) {
+// addPort adds the counters of a port.
+func (t *Stats) addPort(u wire.Unit, c Counters) {
 	if u == fabric.UnitVELO {
 		t.VELOSent += c.Sent
 		t.VELOReceived += c.Received
@@ -114,7 +114,7 @@ func (s *Server) Stats() Stats {
 	sum := s.ended
 	for u, all := range s.ports {
 		for _, p := range all {
-			sum.add(u, p.counters())
+			sum.addPort(u, p.counters())
 		}
 	}
 	return sum
