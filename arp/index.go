@@ -35,9 +35,9 @@ func (k key) addr(is4 bool) netip.Addr {
 // staleBit is that of a group's MAC address, which no neighbour has.
 const staleBit = 1 << 40
 
-// word packs an entry into what is read and written at once: 16 bits of node
+// pack encodes an entry into what is read and written at once: 16 bits of node
 // ID and 48 bits of MAC address, one of which stands for Stale.
-func (e Entry) word() uint64 {
+func (e Entry) pack() uint64 {
 	w := uint64(e.Node)<<48 |
 		uint64(binary.BigEndian.Uint16(e.MAC[:]))<<32 |
 		uint64(binary.BigEndian.Uint32(e.MAC[2:]))
@@ -82,19 +82,19 @@ type slots []slot
 // minSlots is the size of an empty index.
 const minSlots = 16
 
-// first returns where k is looked for first: the halves of the seeded key,
+// startIndex returns where k is looked for first: the halves of the seeded key,
 // multiplied and folded, as in wyhash, twice. With once, an IPv4 address only
 // meets one random factor, and some factors gather keys that are a step apart.
-func (t slots) first(k, seed key) int {
+func (t slots) startIndex(k, seed key) int {
 	hi, lo := bits.Mul64(k.hi^seed.hi, k.lo^seed.lo)
 	hi, lo = bits.Mul64(hi^lo, 0x9e3779b97f4a7c15) // 2^64 / golden ratio, odd
 	return int((hi ^ lo) & uint64(len(t)-1))
 }
 
-// find returns the slot of k, or the unused one where it would go. It is for
+// slotFor returns the slot of k, or the unused one where it would go. It is for
 // writers.
-func (t slots) find(k, seed key) *slot {
-	for i := t.first(k, seed); ; i = (i + 1) & (len(t) - 1) {
+func (t slots) slotFor(k, seed key) *slot {
+	for i := t.startIndex(k, seed); ; i = (i + 1) & (len(t) - 1) {
 		if s := &t[i]; s.key() == k || s.key() == (key{}) {
 			return s
 		}
@@ -104,10 +104,10 @@ func (t slots) find(k, seed key) *slot {
 // index is the hash table of one family. Readers call lookup and all; the rest
 // is for one writer at a time.
 type index struct {
-	slots atomic.Pointer[slots]
-	seed  key // so that nobody who picks addresses can make long searches
-	n     int // slots with an entry
-	used  int // slots with a key
+	slots   atomic.Pointer[slots]
+	seed    key // so that nobody who picks addresses can make long searches
+	entries int // slots with an entry
+	used    int // slots with a key
 }
 
 // init empties the index.
@@ -117,12 +117,12 @@ func (x *index) init() {
 	}
 	t := make(slots, minSlots)
 	x.slots.Store(&t)
-	x.n, x.used = 0, 0
+	x.entries, x.used = 0, 0
 }
 
 func (x *index) lookup(k key) (Entry, bool) {
 	t := *x.slots.Load()
-	for i := t.first(k, x.seed); ; i = (i + 1) & (len(t) - 1) {
+	for i := t.startIndex(k, x.seed); ; i = (i + 1) & (len(t) - 1) {
 		s := &t[i]
 		w := s.entry.Load()
 		switch found := s.key(); {
@@ -134,13 +134,13 @@ func (x *index) lookup(k key) (Entry, bool) {
 	}
 }
 
-// put enters k or replaces its entry. It reports false if k has none and room
+// setEntry enters k or replaces its entry. It reports false if k has none and room
 // says that there is no more room.
-func (x *index) put(k key, e Entry, room bool) bool {
+func (x *index) setEntry(k key, e Entry, room bool) bool {
 	t := *x.slots.Load()
-	s := t.find(k, x.seed)
+	s := t.slotFor(k, x.seed)
 	if s.entry.Load() != 0 {
-		s.entry.Store(e.word())
+		s.entry.Store(e.pack())
 		return true
 	}
 	if !room {
@@ -149,24 +149,24 @@ func (x *index) put(k key, e Entry, room bool) bool {
 	if s.key() != k {
 		if 4*(x.used+1) > 3*len(t) {
 			t = x.rebuild()
-			s = t.find(k, x.seed)
+			s = t.slotFor(k, x.seed)
 		}
 		s.setKey(k)
 		x.used++
 	}
-	s.entry.Store(e.word())
-	x.n++
+	s.entry.Store(e.pack())
+	x.entries++
 	return true
 }
 
-// remove takes k out and returns how many entries that were, 0 or 1.
-func (x *index) remove(k key) int {
-	s := (*x.slots.Load()).find(k, x.seed)
+// removeKey takes k out and returns how many entries that were, 0 or 1.
+func (x *index) removeKey(k key) int {
+	s := (*x.slots.Load()).slotFor(k, x.seed)
 	if s.entry.Load() == 0 {
 		return 0
 	}
 	s.entry.Store(0)
-	x.n--
+	x.entries--
 	return 1
 }
 
@@ -174,22 +174,22 @@ func (x *index) remove(k key) int {
 // most 3/8 are used. Readers that are on the old ones find what was there.
 func (x *index) rebuild() slots {
 	size := minSlots
-	for 8*(x.n+1) > 3*size {
+	for 8*(x.entries+1) > 3*size {
 		size *= 2
 	}
 	t := make(slots, size)
-	for k, w := range x.all {
-		s := t.find(k, x.seed)
+	for k, w := range x.eachEntry {
+		s := t.slotFor(k, x.seed)
 		s.setKey(k)
 		s.entry.Store(w)
 	}
-	x.used = x.n
+	x.used = x.entries
 	x.slots.Store(&t)
 	return t
 }
 
-// all yields the entries.
-func (x *index) all(yield func(key, uint64) bool) {
+// eachEntry yields the entries.
+func (x *index) eachEntry(yield func(key, uint64) bool) {
 	t := *x.slots.Load()
 	for i := range t {
 		if w := t[i].entry.Load(); w != 0 && !yield(t[i].key(), w) {

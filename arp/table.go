@@ -103,14 +103,14 @@ func (t *Table) Put(generation uint64, dst netip.Addr, e Entry) error {
 	if e.MAC.IsMulticast() || e.MAC == (MAC{}) {
 		return fmt.Errorf("arp: %w: %v has the MAC address %v, which is not a unicast address", ErrAddress, dst, e.MAC)
 	}
-	x, k := t.find(dst)
+	x, k := t.indexOf(dst)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.generation.Load() != generation {
 		t.stats.Stale++
 		return ErrStale
 	}
-	if !x.put(k, e, t.lenLocked() < t.max) {
+	if !x.setEntry(k, e, t.lenLocked() < t.max) {
 		t.stats.Refused++
 		return ErrFull
 	}
@@ -123,10 +123,10 @@ func (t *Table) Delete(dst netip.Addr) bool {
 	if !dst.IsValid() {
 		return false
 	}
-	x, k := t.find(dst)
+	x, k := t.indexOf(dst)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.removedLocked(x.remove(k)) == 1
+	return t.removedLocked(x.removeKey(k)) == 1
 }
 
 // DeleteNode removes all destinations behind a node and says how many.
@@ -154,7 +154,7 @@ func (t *Table) Flush() int {
 func (t *Table) All() iter.Seq2[netip.Addr, Entry] {
 	return func(yield func(netip.Addr, Entry) bool) {
 		for family := range t.index {
-			for k, w := range t.index[family].all {
+			for k, w := range t.index[family].eachEntry {
 				if !yield(k.addr(family == 0), unpack(w)) {
 					return
 				}
@@ -172,9 +172,9 @@ func (t *Table) Stats() TableStats {
 	return st
 }
 
-func (t *Table) lenLocked() int { return t.index[0].n + t.index[1].n }
+func (t *Table) lenLocked() int { return t.index[0].entries + t.index[1].entries }
 
-func (t *Table) find(dst netip.Addr) (*index, key) {
+func (t *Table) indexOf(dst netip.Addr) (*index, key) {
 	if dst.Is4() {
 		a := dst.As4()
 		return &t.index[0], key4(a[:])
@@ -190,9 +190,9 @@ func (t *Table) deleteIf(match func(Entry) bool) int {
 	removed := 0
 	for i := range t.index {
 		x := &t.index[i]
-		for k, w := range x.all {
+		for k, w := range x.eachEntry {
 			if match(unpack(w)) {
-				removed += x.remove(k)
+				removed += x.removeKey(k)
 			}
 		}
 	}

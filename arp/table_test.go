@@ -233,13 +233,13 @@ func TestSearchLength(t *testing.T) {
 				if slots[j].entry.Load() == 0 {
 					continue
 				}
-				d := (j - slots.first(slots[j].key(), x.seed)) & (len(slots) - 1)
+				d := (j - slots.startIndex(slots[j].key(), x.seed)) & (len(slots) - 1)
 				total += d
 				longest = max(longest, d)
 			}
 			// Random keys: 1.5 slots beyond the first on average when 3/4 are
 			// used (Knuth 6.4, linear probing), half a slot when 1/2 are.
-			if mean := float64(total) / float64(x.n); mean > 3 || longest > 200 {
+			if mean := float64(total) / float64(x.entries); mean > 3 || longest > 200 {
 				t.Errorf("step %d, family %d: %.2f slots on average, %d at most", step, i, mean, longest)
 			}
 		}
@@ -278,11 +278,11 @@ func TestEntryWord(t *testing.T) {
 		0x2e, 0x87, // MAC address, upper half
 		0x04, 0x07, 0xab, 0xcd, // and the rest
 	}}
-	if w := e.word(); w != 0x0102_2e87_0407_abcd || unpack(w) != e {
+	if w := e.pack(); w != 0x0102_2e87_0407_abcd || unpack(w) != e {
 		t.Errorf("%#x, %+v", w, unpack(w))
 	}
 	e.Stale = true
-	if w := e.word(); w != 0x0102_2f87_0407_abcd || unpack(w) != e {
+	if w := e.pack(); w != 0x0102_2f87_0407_abcd || unpack(w) != e {
 		t.Errorf("stale: %#x, %+v", w, unpack(w))
 	}
 }

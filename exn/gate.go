@@ -41,8 +41,8 @@ func (i *Interface) SetFilter(f Filter) {
 	i.filter.Store(&f)
 }
 
-// refused reports whether the Filter keeps a frame out that begins with head.
-func (i *Interface) refused(src fabric.NodeID, head []byte) bool {
+// filteredOut reports whether the Filter keeps a frame out that begins with head.
+func (i *Interface) filteredOut(src fabric.NodeID, head []byte) bool {
 	f := i.filter.Load()
 	return f != nil && len(head) > exteth.EthernetHeaderLen && !(*f)(src, head[exteth.EthernetHeaderLen:])
 }
@@ -51,7 +51,7 @@ func (i *Interface) refused(src fabric.NodeID, head []byte) bool {
 func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 	if g := i.gate.Load(); g != nil {
 		if hold := (*g)(b.Packet()); hold != nil {
-			return i.hold(hold, node, b)
+			return i.holdFrame(hold, node, b)
 		}
 	}
 	i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
@@ -70,13 +70,13 @@ func (i *Interface) Deliver(src fabric.NodeID, off exteth.Offload, packet []byte
 	return i.receive(src, off, foreign.Private(append(frame, packet...)))
 }
 
-// hold gives the Gate's hold function what sends a copy of the frame later: a frame may be held for
-// minutes, and its buffer is for the frames of all. It takes b.
-func (i *Interface) hold(hold func(func()) bool, node fabric.NodeID, b *exteth.TxBuffer) error {
+// holdFrame gives the Gate's hold function what sends a copy of the frame later: a frame may be
+// held for minutes, and its buffer is for the frames of all. It takes b.
+func (i *Interface) holdFrame(hold func(func()) bool, node fabric.NodeID, b *exteth.TxBuffer) error {
 	off, class, frame := b.Offload, b.Class, slices.Clone(b.Frame())
 	i.Free(b)
 	held := hold(func() {
-		b, err := i.fill(off, frame)
+		b, err := i.copyFrame(off, frame)
 		if err != nil { // there is no buffer, as if the peer were stalled
 			i.stats.TxStalled.Add(1)
 			return

@@ -229,12 +229,12 @@ func (i *Interface) Run(ctx context.Context) error {
 	defer expiry.Wait()
 	stop := make(chan struct{})
 	defer close(stop)
-	expiry.Go(func() { i.expire(stop) })
+	expiry.Go(func() { i.expireUntil(stop) })
 	return i.napi.Run(ctx)
 }
 
-// expire takes back unfetched frames and forgets old stations, until stop is closed.
-func (i *Interface) expire(stop <-chan struct{}) {
+// expireUntil takes back unfetched frames and forgets old stations, until stop is closed.
+func (i *Interface) expireUntil(stop <-chan struct{}) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
 	for {
@@ -242,7 +242,7 @@ func (i *Interface) expire(stop <-chan struct{}) {
 		case <-tick.C:
 			i.port.Expire()
 			if i.stations != nil {
-				i.stations.expire()
+				i.stations.dropSilent()
 			}
 		case <-stop:
 			return

@@ -27,14 +27,14 @@ type queueKey struct {
 //	credit ◀── the peer can be reached ────── away, gone
 //	gone ◀──── AwayTime is over ───────────── away
 //
-// A full queue stops the interface in credit, and in away for stallTime.
+// A full queue stops the interface: in credit always, in away for at most stallTime.
 type queueState uint8
 
 const (
-	queueCredit  queueState = iota // the peer's credit
-	queueStalled                   // the same, of a peer that may be dead: all but one are dropped
-	queueAway                      // the peer's next link, or mailbox
-	queueGone                      // there are none, and there will be none: the peer has not come back
+	queueCredit  queueState = iota // they wait for the peer's credit
+	queueStalled                   // they wait for credit too, but the peer may be dead: only one frame is kept
+	queueAway                      // they wait for the peer's next link, or for its mailbox
+	queueGone                      // the peer has not come back: no frame waits, and none may
 )
 
 // queue holds the frames that cannot be sent to a peer yet.
@@ -44,10 +44,10 @@ type queue struct {
 
 	mu       sync.Mutex
 	frames   []*exteth.TxBuffer // guarded by mu
-	draining bool               // guarded by mu; a drain is under way
-	again    bool               // guarded by mu; another drain was called meanwhile
-	stops    bool               // guarded by mu; counted in Interface.stopped
-	state    queueState         // guarded by mu; that of the group queue is queueCredit
+	draining bool               // guarded by mu; a goroutine is in sendQueued and owns the first frame
+	again    bool               // guarded by mu; sendQueued was called meanwhile
+	stops    bool               // guarded by mu; this queue stops the interface
+	state    queueState         // guarded by mu; always queueCredit for the group queue
 	unread   int                // guarded by mu; frames that the peer's last link had begun to carry
 	skip     bool               // guarded by mu; group queue only: leave out members without credit
 	moved    time.Time          // guarded by mu; when the first frame last made progress, or the link ended
@@ -71,9 +71,9 @@ func (i *Interface) queue(k queueKey) *queue {
 	return q
 }
 
-// clear reports whether no frame waits for a peer. If so, a frame may be sent to it without
+// noneQueued reports whether no frame waits for a peer. If so, a frame may be sent to it without
 // overtaking another.
-func (i *Interface) clear(k queueKey) bool {
+func (i *Interface) noneQueued(k queueKey) bool {
 	return i.backlog.Load() == 0 || !i.queue(k).held.Load()
 }
 
@@ -90,7 +90,7 @@ func (i *Interface) queueSlack() int { return i.cfg.Buffers / 16 }
 func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 	q.mu.Lock()
 	i.returnLocked(q)
-	if q.state == queueGone { // only one that can be reached refuses a frame for want of credit
+	if q.state == queueGone { // a frame is queued for want of credit: so the peer can be reached
 		q.state = queueCredit
 	}
 	if len(q.frames) >= i.roomLocked(q) {
@@ -114,12 +114,12 @@ func (i *Interface) enqueue(q *queue, b *exteth.TxBuffer) error {
 		i.stats.TxStops.Add(1)
 	}
 	q.mu.Unlock()
-	i.drain(q)
+	i.sendQueued(q)
 	return nil
 }
 
-// roomLocked returns how many frames the queue may hold. All that wait for links share the room of
-// one queue.
+// roomLocked returns how many frames the queue may hold. All queues in away share the room of
+// one.
 func (i *Interface) roomLocked(q *queue) int {
 	room := i.queueLimit() + i.queueSlack()
 	switch q.state {
@@ -142,15 +142,15 @@ func (i *Interface) fullLocked(q *queue, limit int) bool {
 	return false
 }
 
-// holdLocked has what is sent to the peer go through the queue.
+// holdLocked makes later frames for the peer go through the queue.
 func (i *Interface) holdLocked(q *queue) {
 	if !q.held.Swap(true) {
 		i.backlog.Add(1)
-		i.watch()
+		i.startTimer()
 	}
 }
 
-// releaseLocked has what is sent to the peer pass the queue, which is empty.
+// releaseLocked lets later frames for the peer bypass the queue, which is empty.
 func (i *Interface) releaseLocked(q *queue, state queueState) {
 	q.state = state
 	if q.held.Swap(false) {
@@ -158,8 +158,8 @@ func (i *Interface) releaseLocked(q *queue, state queueState) {
 	}
 }
 
-// linked reports whether the queue's peer has a link. The group queue needs none.
-func (i *Interface) linked(q *queue) bool {
+// hasLink reports whether the queue's peer has a link. The group queue needs none.
+func (i *Interface) hasLink(q *queue) bool {
 	return q.key.group || i.cfg.NIC.Routes().Port(q.key.node) != nil
 }
 
@@ -170,8 +170,8 @@ func (i *Interface) linkEnded(n fabric.NodeID) {
 	i.unlock(q, i.leaveLocked(q))
 }
 
-// unreached reports whether a frame waits that could not be sent to a node, for a reason that
-// exteth.Unreached knows: it had a link, and may have one again.
+// unreached is called when a frame could not be sent to a node; exteth.Unreached holds for err.
+// It reports whether the frame should wait: the node had a link before, and may have one again.
 func (i *Interface) unreached(n fabric.NodeID, err error) bool {
 	if errors.Is(err, fabric.ErrNoRoute) && i.peers.Load(n) == nil {
 		return false
@@ -187,14 +187,14 @@ func (i *Interface) unreached(n fabric.NodeID, err error) bool {
 	return waits
 }
 
-// leaveLocked has the queue wait for the peer's next link or mailbox. It returns the frames for
-// which there is no room.
+// leaveLocked moves the queue to queueAway. It returns the frames for which there is no room
+// there.
 func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
 	if q.state == queueAway {
 		return nil
 	}
 	keep := max(0, i.queueLimit()+i.queueSlack()-int(i.away.Load()))
-	if q.draining { // it has the first one
+	if q.draining { // sendQueued owns the first frame
 		keep = max(1, keep)
 	}
 	q.state, q.moved, q.unread = queueAway, time.Now(), 0
@@ -205,8 +205,9 @@ func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
 	return dropped
 }
 
-// unread is called by the fabric with a frame that a peer has perhaps not read before its link
-// ended. It waits for the next one before all that was sent later. Half of the buffers may wait so.
+// unread is called by the fabric when a link has ended, with a frame that the peer may not have
+// read. The frame waits for the next link, ahead of all frames that were sent later. At most
+// half of the buffers may wait in this way.
 func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	q := i.queue(queueKey{node: n})
 	q.mu.Lock()
@@ -216,7 +217,7 @@ func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	}
 	if q.state == queueAway && int(i.away.Load()) < i.cfg.Buffers/2 {
 		at := q.unread
-		if q.draining { // it has the first one
+		if q.draining { // sendQueued owns the first frame
 			at++
 		}
 		q.frames = slices.Insert(q.frames, min(at, len(q.frames)), b)
@@ -229,14 +230,15 @@ func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	i.unlock(q, dropped)
 }
 
-// returnLocked has a queue without frames, whose peer has a link again, wait for credit.
+// returnLocked moves the queue from queueAway to queueCredit, if it is empty and its peer has a
+// link again.
 func (i *Interface) returnLocked(q *queue) {
-	if q.state == queueAway && len(q.frames) == 0 && i.linked(q) {
+	if q.state == queueAway && len(q.frames) == 0 && i.hasLink(q) {
 		i.releaseLocked(q, queueCredit)
 	}
 }
 
-// reachedLocked has the queue of a peer that was reached wait for credit.
+// reachedLocked moves the queue from queueAway to queueCredit: its peer was reached.
 func (i *Interface) reachedLocked(q *queue) {
 	if q.state == queueAway {
 		i.away.Add(-int32(len(q.frames)))
@@ -255,8 +257,8 @@ func (q *queue) cutLocked(n int) []*exteth.TxBuffer {
 	return cut
 }
 
-// unlock releases q.mu after the queue has changed. Then it counts and frees the frames that were
-// dropped, and calls OnReady if the interface restarts.
+// unlock releases q.mu after the queue has changed. Then it counts and frees the dropped frames,
+// and calls OnReady if the interface restarts.
 //
 // +checklocksrelease:q.mu
 func (i *Interface) unlock(q *queue, dropped []*exteth.TxBuffer) {
@@ -271,10 +273,10 @@ func (i *Interface) unlock(q *queue, dropped []*exteth.TxBuffer) {
 	}
 }
 
-// drain sends the queued frames for which there is credit. It holds no lock while
-// it sends a frame, because the receiver may run in this goroutine and send to the
-// same peer. If another drain is under way, it only sets again and returns.
-func (i *Interface) drain(q *queue) {
+// sendQueued sends the queued frames for which there is credit. It holds no lock while it sends
+// a frame, because the receiver may run in this goroutine and send to the same peer. If another
+// goroutine is sending already, sendQueued only has it try again.
+func (i *Interface) sendQueued(q *queue) {
 	q.mu.Lock()
 	if q.draining {
 		q.again = true
@@ -283,7 +285,7 @@ func (i *Interface) drain(q *queue) {
 	}
 	q.draining = true
 	var dropped []*exteth.TxBuffer
-	for len(q.frames) > 0 && (q.state != queueAway || i.linked(q)) {
+	for len(q.frames) > 0 && (q.state != queueAway || i.hasLink(q)) {
 		b, skip := q.frames[0], q.skip
 		before := b.Sent()
 		q.again, q.skip = false, false
@@ -302,7 +304,7 @@ func (i *Interface) drain(q *queue) {
 			if q.again {
 				continue
 			}
-			if q.state == queueStalled { // the first one asks for credit, and so finds out when there is some
+			if q.state == queueStalled { // keep the first frame: trying to send it requests credit
 				dropped = q.cutLocked(1)
 			}
 			break
@@ -313,7 +315,7 @@ func (i *Interface) drain(q *queue) {
 	i.unlock(q, dropped)
 }
 
-// sentLocked removes the first frame, which was sent, or dropped.
+// sentLocked removes the first frame after it was sent or dropped.
 func (i *Interface) sentLocked(q *queue) {
 	i.reachedLocked(q)
 	q.frames = append(q.frames[:0], q.frames[1:]...)
@@ -338,16 +340,16 @@ func (i *Interface) credit(n fabric.NodeID) {
 	if i.backlog.Load() == 0 {
 		return
 	}
-	i.drain(i.queue(queueKey{node: n}))
-	i.drain(i.queue(queueKey{group: true}))
+	i.sendQueued(i.queue(queueKey{node: n}))
+	i.sendQueued(i.queue(queueKey{group: true}))
 }
 
 // Stopped reports whether a peer without credit stops the interface. The sender
 // then waits for Config.OnReady.
 func (i *Interface) Stopped() bool { return i.stopped.Load() > 0 }
 
-// stallTime is how long the queue may stand still and stop the interface. It is longer if no node
-// but its peer has a link: then nobody else waits.
+// stallTime is how long a queue that does not move may stop the interface. It is longer if only
+// the queue's peer has a link: then nobody else has to wait.
 func (i *Interface) stallTime(q *queue) time.Duration {
 	if q.key.group {
 		return i.cfg.GroupStallTime
@@ -359,8 +361,8 @@ func (i *Interface) stallTime(q *queue) time.Duration {
 	return i.cfg.StallTime
 }
 
-// watch starts the timer that checks the queues, unless it runs.
-func (i *Interface) watch() {
+// startTimer starts the timer that checks the queues, unless it runs.
+func (i *Interface) startTimer() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.watching || i.closed {
@@ -375,25 +377,25 @@ func (i *Interface) watch() {
 	}
 }
 
-// checkStalled finds the queues that have not moved. A stalled peer no longer
-// stops the interface, and frames that cannot be sent to it are dropped. Group
-// frames are sent without the members that have no credit.
+// checkStalled finds the queues that have not moved for stallTime. The queue of a peer then
+// becomes queueStalled: it no longer stops the interface, and its frames are dropped. The group
+// queue then sends to the members that have credit, and leaves out the others.
 func (i *Interface) checkStalled() {
 	defer i.checks.Done()
 	i.mu.Lock()
 	i.watching = false
 	i.mu.Unlock()
-	waiting := i.check(&i.group)
+	waiting := i.checkQueue(&i.group)
 	for _, q := range i.peers.All() {
-		waiting = i.check(q) || waiting
+		waiting = i.checkQueue(q) || waiting
 	}
 	if waiting {
-		i.watch()
+		i.startTimer()
 	}
 }
 
-// check checks one queue for checkStalled, and reports whether to check it again.
-func (i *Interface) check(q *queue) (waiting bool) {
+// checkQueue checks one queue for checkStalled, and reports whether to check it again.
+func (i *Interface) checkQueue(q *queue) (waiting bool) {
 	if !q.held.Load() {
 		return false
 	}
@@ -418,7 +420,7 @@ func (i *Interface) check(q *queue) (waiting bool) {
 	waiting = q.held.Load() && q.state != queueStalled
 	i.unlock(q, dropped)
 	if late || was == queueAway {
-		i.drain(q)
+		i.sendQueued(q)
 	}
 	return waiting
 }

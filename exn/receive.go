@@ -15,10 +15,10 @@ func (f receiverFunc) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame 
 
 func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
 	i.tapped(RX, off, frame)
-	if i.stations != nil && !i.admit(src, frame.Head()) {
+	if i.stations != nil && !i.mayEnter(src, frame.Head()) {
 		return nil
 	}
-	if i.refused(src, frame.Head()) {
+	if i.filteredOut(src, frame.Head()) {
 		return nil
 	}
 	return i.receiver.ReceiveFrame(src, off, frame)

@@ -54,8 +54,8 @@ func newStations() *stations {
 
 func (s *station) aged(now time.Time) bool { return now.UnixNano()-s.seen.Load() > int64(stationAge) }
 
-// find returns the node that a station is behind, if known.
-func (t *stations) find(mac arp.MAC) (fabric.NodeID, bool) {
+// nodeOf returns the node that a station is behind, if known.
+func (t *stations) nodeOf(mac arp.MAC) (fabric.NodeID, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.known[mac]
@@ -65,9 +65,9 @@ func (t *stations) find(mac arp.MAC) (fabric.NodeID, bool) {
 	return s.node, true
 }
 
-// learn records that a station sent a frame through a node. It returns false if the node
+// addStation records that a station sent a frame through a node. It returns false if the node
 // already has maxStations; then frames to the station go to all nodes.
-func (t *stations) learn(mac arp.MAC, node fabric.NodeID) bool {
+func (t *stations) addStation(mac arp.MAC, node fabric.NodeID) bool {
 	now := t.now()
 	t.mu.RLock()
 	s := t.known[mac]
@@ -123,8 +123,8 @@ func (t *stations) dropLocked(mac arp.MAC) {
 	}
 }
 
-// forget drops the stations behind a node that is gone.
-func (t *stations) forget(node fabric.NodeID) {
+// dropNode drops the stations behind a node that is gone.
+func (t *stations) dropNode(node fabric.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for mac, s := range t.known {
@@ -134,8 +134,8 @@ func (t *stations) forget(node fabric.NodeID) {
 	}
 }
 
-// expire forgets the stations that were silent for stationAge.
-func (t *stations) expire() {
+// dropSilent forgets the stations that were silent for stationAge.
+func (t *stations) dropSilent() {
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,22 +173,22 @@ func (i *Interface) Stations() iter.Seq[Station] {
 // postForeign sends a frame to the node that a station is behind, or to all nodes if that is
 // not known.
 func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
-	node, ok := i.stations.find(dst)
+	node, ok := i.stations.nodeOf(dst)
 	if !ok {
 		i.stats.TxFlooded.Add(1)
 		return i.send(queueKey{group: true}, b)
 	}
 	err := i.send(queueKey{node: node}, b)
 	if exteth.Unreached(err) {
-		i.stations.forget(node) // the next frame goes to all nodes
+		i.stations.dropNode(node) // the next frame goes to all nodes
 	}
 	return err
 }
 
-// admit reports whether node src may send a frame that begins with head. The frame's source
+// mayEnter reports whether node src may send a frame that begins with head. The frame's source
 // must be the node's own MAC address or that of a station, which admit learns; it must not be
 // another node's address or a group address.
-func (i *Interface) admit(src fabric.NodeID, head []byte) bool {
+func (i *Interface) mayEnter(src fabric.NodeID, head []byte) bool {
 	if len(head) < exteth.EthernetHeaderLen {
 		i.stats.RxForged.Add(1)
 		return false
@@ -202,7 +202,7 @@ func (i *Interface) admit(src fabric.NodeID, head []byte) bool {
 		i.stats.RxForged.Add(1)
 		return false
 	}
-	if !i.stations.learn(mac, src) {
+	if !i.stations.addStation(mac, src) {
 		i.stats.RxUnlearned.Add(1)
 	}
 	return true

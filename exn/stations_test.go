@@ -27,32 +27,32 @@ func testStations() (*stations, *time.Time) {
 // +checklocksignore: nobody else has the table
 func TestStations(t *testing.T) {
 	s, now := testStations()
-	if _, ok := s.find(guest(1)); ok {
+	if _, ok := s.nodeOf(guest(1)); ok {
 		t.Error("known before it sent anything")
 	}
-	s.learn(guest(1), 7)
-	s.learn(guest(2), 8)
+	s.addStation(guest(1), 7)
+	s.addStation(guest(2), 8)
 	*now = now.Add(stationAge - 1)
-	s.learn(guest(2), 8)
-	if n, ok := s.find(guest(1)); !ok || n != 7 {
+	s.addStation(guest(2), 8)
+	if n, ok := s.nodeOf(guest(1)); !ok || n != 7 {
 		t.Errorf("behind node %d, %v, want 7", n, ok)
 	}
 	*now = now.Add(2)
-	if _, ok := s.find(guest(1)); ok {
+	if _, ok := s.nodeOf(guest(1)); ok {
 		t.Error("known although it was silent for too long")
 	}
-	if n, ok := s.find(guest(2)); !ok || n != 8 {
+	if n, ok := s.nodeOf(guest(2)); !ok || n != 8 {
 		t.Errorf("behind node %d, %v, want 8", n, ok)
 	}
-	s.learn(guest(2), 9)
-	if n, _ := s.find(guest(2)); n != 9 {
+	s.addStation(guest(2), 9)
+	if n, _ := s.nodeOf(guest(2)); n != 9 {
 		t.Errorf("it moved to node 9, and is behind %d", n)
 	}
-	s.expire()
+	s.dropSilent()
 	if len(s.known) != 1 || len(s.count) != 1 || s.count[9] != 1 {
 		t.Errorf("%v and %v are left, want one", s.known, s.count)
 	}
-	s.forget(9)
+	s.dropNode(9)
 	if len(s.known)+len(s.count)+len(s.swept) != 0 {
 		t.Errorf("%v, %v, %v are left of a node that is gone", s.known, s.count, s.swept)
 	}
@@ -64,22 +64,22 @@ func TestStations(t *testing.T) {
 // +checklocksignore: nobody else has the table
 func TestStationsHostile(t *testing.T) {
 	s, now := testStations()
-	s.learn(guest(-1), 8)
+	s.addStation(guest(-1), 8)
 	learned := 0
 	for n := range 10 * maxStations {
-		if s.learn(guest(n), 7) {
+		if s.addStation(guest(n), 7) {
 			learned++
 		}
 	}
 	if learned != maxStations || len(s.known) != maxStations+1 {
 		t.Errorf("%d learned, %d known, want %d behind the node", learned, len(s.known), maxStations)
 	}
-	if n, ok := s.find(guest(-1)); !ok || n != 8 {
+	if n, ok := s.nodeOf(guest(-1)); !ok || n != 8 {
 		t.Error("another node's station is gone")
 	}
 	// Others take their place when they are silent.
 	*now = now.Add(stationAge + 1)
-	if !s.learn(guest(20*maxStations), 7) || s.count[7] != 1 {
+	if !s.addStation(guest(20*maxStations), 7) || s.count[7] != 1 {
 		t.Errorf("%d stations, want the new one", s.count[7])
 	}
 }
@@ -186,17 +186,17 @@ func TestEthernetTag(t *testing.T) {
 func TestStationsMoveToFull(t *testing.T) {
 	s, _ := testStations()
 	for n := range maxStations {
-		s.learn(guest(n), 7)
+		s.addStation(guest(n), 7)
 	}
 	moved := guest(maxStations)
-	s.learn(moved, 8)
-	if s.learn(moved, 7) {
+	s.addStation(moved, 8)
+	if s.addStation(moved, 7) {
 		t.Error("node 7 has more than its share")
 	}
-	if n, ok := s.find(moved); ok {
+	if n, ok := s.nodeOf(moved); ok {
 		t.Errorf("frames go to node %d, where it was, and not to all", n)
 	}
-	if !s.learn(guest(0), 7) || len(s.known) != maxStations || len(s.count) != 1 {
+	if !s.addStation(guest(0), 7) || len(s.known) != maxStations || len(s.count) != 1 {
 		t.Errorf("%d stations behind %d nodes", len(s.known), len(s.count))
 	}
 }

@@ -77,15 +77,15 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 // TransmitCopy sends the frame that parts add up to. It copies them. Its errors are those
 // of Transmit, ErrNoBuffer and ErrTooShort.
 func (i *Interface) TransmitCopy(off exteth.Offload, parts ...[]byte) error {
-	b, err := i.fill(off, parts...)
+	b, err := i.copyFrame(off, parts...)
 	if err != nil {
 		return err
 	}
 	return i.Transmit(b)
 }
 
-// fill copies the frame that parts add up to into a buffer.
-func (i *Interface) fill(off exteth.Offload, parts ...[]byte) (*exteth.TxBuffer, error) {
+// copyFrame copies the frame that parts add up to into a buffer.
+func (i *Interface) copyFrame(off exteth.Offload, parts ...[]byte) (*exteth.TxBuffer, error) {
 	b := i.Alloc()
 	if b == nil {
 		return nil, ErrNoBuffer
@@ -184,7 +184,7 @@ func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
 // of all groups go through one queue: none may overtake one that was sent in part,
 // because receivers reassemble the group frames of a node one at a time.
 func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
-	if to.group || !i.clear(to) {
+	if to.group || !i.noneQueued(to) {
 		return i.enqueue(i.queue(to), b)
 	}
 	err := i.port.Post(to.node, b)

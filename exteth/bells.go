@@ -10,8 +10,8 @@ type bells struct {
 	peers   []*peer // guarded by tx
 }
 
-// add lists a peer. The caller holds tx.
-func (b *bells) add(pr *peer) {
+// addPeer lists a peer. The caller holds tx.
+func (b *bells) addPeer(pr *peer) {
 	if pr.bell {
 		return
 	}
@@ -20,8 +20,8 @@ func (b *bells) add(pr *peer) {
 	b.waiting.Add(1)
 }
 
-// next removes and returns a peer, or nil if there is none. The caller holds tx.
-func (b *bells) next() *peer {
+// takePeer removes and returns a peer, or nil if there is none. The caller holds tx.
+func (b *bells) takePeer() *peer {
 	n := len(b.peers)
 	if n == 0 {
 		return nil
@@ -37,7 +37,7 @@ func (b *bells) next() *peer {
 func (p *Port) Flush() {
 	for p.bells.waiting.Load() > 0 {
 		p.tx.Lock()
-		pr := p.bells.next()
+		pr := p.bells.takePeer()
 		p.unlockTx()
 		if pr != nil {
 			p.velo.Interrupt(pr.node, p.cfg.VPID)

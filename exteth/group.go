@@ -85,7 +85,7 @@ func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
 	}
 	hearing := p.hearing[:0]
 	for _, n := range p.audience {
-		pr := p.peers.get(n)
+		pr := p.peers.peerOf(n)
 		ok, err := p.velo.WantCredits(n, p.cfg.VPID, 1)
 		switch {
 		case skip && !ok && err == nil && !pr.deaf:

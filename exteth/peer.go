@@ -34,9 +34,9 @@ type peer struct {
 // fetched some.
 var errShare = errors.New("exteth: the peer holds its share of the buffers")
 
-// lend opens b for the peer, and returns the address of its frame. It returns
+// lendBuffer opens b for the peer, and returns the address of its frame. It returns
 // errShare if the peer has limit buffers already.
-func (p *peer) lend(b *TxBuffer, limit int) (start atu.NLA, err error) {
+func (p *peer) lendBuffer(b *TxBuffer, limit int) (start atu.NLA, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.lent) >= limit {
@@ -52,10 +52,10 @@ func (p *peer) lend(b *TxBuffer, limit int) (start atu.NLA, err error) {
 	return start, nil
 }
 
-// take ends the loan of the buffer whose last RMA packet is at last. It returns
+// endLoan ends the loan of the buffer whose last RMA packet is at last. It returns
 // nil if there is none, or if a GET reads it now. freed says that a send that was
 // refused may be tried again.
-func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
+func (p *peer) endLoan(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b = p.lent[last]
@@ -70,8 +70,8 @@ func (p *peer) take(last atu.NLA, limit int) (b *TxBuffer, freed bool) {
 	return b, freed
 }
 
-// late returns the keys in lent of the buffers whose deadline has passed, the oldest first.
-func (p *peer) late(now int64) []atu.NLA {
+// lateLoans returns the keys in lent of the buffers whose deadline has passed, the oldest first.
+func (p *peer) lateLoans(now int64) []atu.NLA {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var late []atu.NLA
@@ -97,17 +97,17 @@ const (
 
 type peerSegment [peersPerSegment]atomic.Pointer[peer]
 
-// get returns the peer of a node. It makes the peer on first use.
-func (t *peerTable) get(n fabric.NodeID) *peer {
+// peerOf returns the peer of a node. It makes the peer on first use.
+func (t *peerTable) peerOf(n fabric.NodeID) *peer {
 	if s := t.segments[n/peersPerSegment].Load(); s != nil {
 		if p := s[n%peersPerSegment].Load(); p != nil {
 			return p
 		}
 	}
-	return t.add(n)
+	return t.addPeer(n)
 }
 
-func (t *peerTable) add(n fabric.NodeID) *peer {
+func (t *peerTable) addPeer(n fabric.NodeID) *peer {
 	slot := &t.segments[n/peersPerSegment]
 	slot.CompareAndSwap(nil, new(peerSegment))
 	entry := &slot.Load()[n%peersPerSegment]
@@ -115,8 +115,8 @@ func (t *peerTable) add(n fabric.NodeID) *peer {
 	return entry.Load()
 }
 
-// each calls fn for every peer so far.
-func (t *peerTable) each(fn func(*peer)) {
+// eachPeer calls fn for every peer so far.
+func (t *peerTable) eachPeer(fn func(*peer)) {
 	for i := range t.segments {
 		s := t.segments[i].Load()
 		if s == nil {

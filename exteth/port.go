@@ -195,13 +195,13 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 	if p.rma, err = n.OpenRMA(cfg.VPID, rma.Config{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("exteth: open RMA: %w", err), p.velo.Close())
 	}
-	if err := errors.Join(p.pool.open(n.ATU(), cfg), p.sink.open(p)); err != nil {
+	if err := errors.Join(p.pool.allocate(n.ATU(), cfg), p.sink.allocate(p)); err != nil {
 		return nil, errors.Join(fmt.Errorf("exteth: register memory: %w", err), p.Close())
 	}
 	p.velo.OnCredit(p.onCredit)
 	p.velo.OnPeerDown(func(n fabric.NodeID) {
 		p.cfg.OnPeerDown(n)
-		p.reclaim(p.peers.get(n))
+		p.reclaim(p.peers.peerOf(n))
 	})
 	return p, nil
 }
@@ -234,7 +234,7 @@ type pool struct {
 	arena  []byte // the memory of all
 }
 
-func (q *pool) open(a *atu.ATU, cfg Config) error {
+func (q *pool) allocate(a *atu.ATU, cfg Config) error {
 	const page = 4096
 	stride := (Headroom + cfg.MaxFrame - EthernetHeaderLen + page - 1) / page * page
 	arena, err := a.Alloc(stride * cfg.Buffers) // so that links can share it

@@ -53,7 +53,7 @@ func (p *Port) Starved() bool { return p.starved }
 // and returns its length; otherwise it returns 0. A frame of a single message is
 // delivered from the mailbox slot without a copy.
 func (p *Port) receiveEager(st velo.Status, payload []byte) int {
-	pr := p.peers.get(st.Src)
+	pr := p.peers.peerOf(st.Src)
 	a := &pr.unicast
 	if st.Multicast {
 		a = &pr.group
@@ -113,11 +113,11 @@ func (p *Port) deliverEager(st velo.Status, frame []byte) int {
 	} else {
 		p.stats.RxEager.Add(1)
 	}
-	p.deliver(st.Src, off, foreign.Private(frame))
+	p.deliverFrame(st.Src, off, foreign.Private(frame))
 	return len(frame)
 }
 
-func (p *Port) deliver(src fabric.NodeID, off Offload, frame foreign.Frame) error {
+func (p *Port) deliverFrame(src fabric.NodeID, off Offload, frame foreign.Frame) error {
 	p.stats.RxBytes.Add(uint64(frame.Len()))
 	err := p.cfg.Receiver.ReceiveFrame(src, off, frame)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 		p.stats.RxBadOffload.Add(1)
 		return 0, true
 	}
-	pr := p.peers.get(st.Src)
+	pr := p.peers.peerOf(st.Src)
 	if pr.transfers >= maxPeerTransfers {
 		p.stats.RxNoTransfer.Add(1)
 		if len(pr.waiting) == maxPeerLoans {
@@ -149,7 +149,7 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 		pr.waiting = append(pr.waiting, ad)
 		return int(ad.Length), true
 	}
-	t := p.sink.take(pr)
+	t := p.sink.takeTransfer(pr)
 	if t == nil {
 		p.stats.RxNoTransfer.Add(1)
 		return 0, false
@@ -160,7 +160,7 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 
 // fetch GETs a frame into the window of t.
 func (p *Port) fetch(t *transfer, ad Advert) {
-	t.off, t.length, t.got, t.delivered = ad.Offload, int(ad.Length), 0, false
+	t.off, t.length, t.written, t.delivered = ad.Offload, int(ad.Length), 0, false
 	err := p.rma.Get(rma.GetReq{
 		Local:  p.sink.address(t),
 		Remote: ad.NLA,
@@ -172,15 +172,15 @@ func (p *Port) fetch(t *transfer, ad Advert) {
 	})
 	if err != nil { // refused before it began: no notification follows
 		p.stats.RxGetFailed.Add(1)
-		p.done(t)
+		p.transferDone(t)
 	}
 }
 
-// done ends a transfer, and begins one for the oldest waiting advert of the peer.
-func (p *Port) done(t *transfer) {
+// transferDone ends a transfer, and begins one for the oldest waiting advert of the peer.
+func (p *Port) transferDone(t *transfer) {
 	pr := t.peer
 	if len(pr.waiting) == 0 {
-		p.sink.give(t)
+		p.sink.putTransfer(t)
 		return
 	}
 	ad := pr.waiting[0]
@@ -202,7 +202,7 @@ func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 		case rma.Responder:
 			p.fetched(n)
 		case rma.Completer:
-			p.arrived(n)
+			p.matchTransfer(n)
 		default:
 			p.stats.Unmatched.Add(1)
 		}
@@ -217,13 +217,13 @@ func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 // fetched matches a responder notification with the buffer that was read, and
 // frees it.
 func (p *Port) fetched(n rma.Notification) {
-	if !p.release(p.peers.get(n.Node), n.Local) {
+	if !p.freeLent(p.peers.peerOf(n.Node), n.Local) {
 		p.stats.Unmatched.Add(1)
 	}
 }
 
-// arrived matches a completer notification with its transfer.
-func (p *Port) arrived(n rma.Notification) {
+// matchTransfer matches a completer notification with its transfer.
+func (p *Port) matchTransfer(n rma.Notification) {
 	t := p.sink.match(n)
 	if t == nil {
 		p.stats.Unmatched.Add(1)
@@ -234,5 +234,5 @@ func (p *Port) arrived(n rma.Notification) {
 	} else {
 		p.stats.RxGetFailed.Add(1)
 	}
-	p.done(t)
+	p.transferDone(t)
 }

@@ -18,7 +18,7 @@ import (
 func TestMatching(t *testing.T) {
 	net := newNet(t, 2, Config{EagerThreshold: MinEagerThreshold})
 	a, b := net.nodes[0], net.nodes[1]
-	pr := a.peers.get(b.id)
+	pr := a.peers.peerOf(b.id)
 	for _, size := range sizes() {
 		if size <= MinEagerThreshold {
 			continue
@@ -124,8 +124,8 @@ func TestSinkMatch(t *testing.T) {
 	net := newNet(t, 2, Config{})
 	node := net.nodes[0]
 	s := &node.sink
-	pr := node.peers.get(2)
-	tr := s.take(pr)
+	pr := node.peers.peerOf(2)
+	tr := s.takeTransfer(pr)
 	tr.length = 1000
 	last := rma.LastFragment(s.address(tr), 1000)
 	good := rma.Notification{Writer: rma.Completer, Command: rma.CommandGet, Node: 2, Len: 1000, Local: last}
@@ -149,7 +149,7 @@ func TestSinkMatch(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, got != nil)
 		}
 	}
-	s.give(tr)
+	s.putTransfer(tr)
 	if s.match(good) != nil {
 		t.Error("a transfer that is over matches")
 	}
@@ -307,7 +307,7 @@ func TestHostileAdverts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stolen atu.NLA
-	for last := range b.peers.get(node.id).lent {
+	for last := range b.peers.peerOf(node.id).lent {
 		stolen = last - 1984
 	}
 	csum := Offload{Flags: OffloadNeedsChecksum, CsumStart: 1000, CsumOffset: 16}
@@ -425,9 +425,9 @@ func TestHostileGets(t *testing.T) {
 func TestReadBeforeAdvert(t *testing.T) {
 	net := newNet(t, 1, Config{TransferTimeout: time.Millisecond})
 	raw, node := net.addRaw(), net.nodes[0]
-	pr := node.peers.get(raw.id)
+	pr := node.peers.peerOf(raw.id)
 	buf := node.buf(t, 1000)
-	start, err := pr.lend(buf, 1)
+	start, err := pr.lendBuffer(buf, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

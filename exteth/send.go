@@ -57,11 +57,11 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	p.tx.Lock()
 	if p.velo.Credits(dst, p.cfg.VPID) < n {
 		p.unlockTx()
-		return p.refused(dst, b, n)
+		return p.eagerRefused(dst, b, n)
 	}
 	d := velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Class: b.Class, Quiet: true}
 	sent, err := p.sendMessages(&d, frame, 0, hasChecksum)
-	p.bells.add(p.peers.get(dst))
+	p.bells.addPeer(p.peers.peerOf(dst))
 	p.unlockTx()
 	if err != nil {
 		// The mailbox is full, which many senders may cause in spite of credits, or the
@@ -74,7 +74,7 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 			p.stats.TxAgain.Add(1)
 			return ErrAgain
 		}
-		p.failed(dst, b, err)
+		p.sendFailed(dst, b, err)
 		return err
 	}
 	p.stats.TxEager.Add(1)
@@ -83,15 +83,15 @@ func (p *Port) sendEager(dst fabric.NodeID, b *TxBuffer, hasChecksum bool) error
 	return nil
 }
 
-// refused handles an eager frame of n messages whose peer had fewer credits. If the
+// eagerRefused handles an eager frame of n messages whose peer had fewer credits. If the
 // peer is gone, it says so. Otherwise it asks the fabric to call OnCredit and
 // returns ErrAgain. If credit came meanwhile, or the peer never gives n credits, the
 // fabric would not call: then the frame goes by rendezvous.
-func (p *Port) refused(dst fabric.NodeID, b *TxBuffer, n int) error {
+func (p *Port) eagerRefused(dst fabric.NodeID, b *TxBuffer, n int) error {
 	ok, err := p.velo.WantCredits(dst, p.cfg.VPID, n)
 	switch {
 	case err != nil:
-		p.failed(dst, b, err)
+		p.sendFailed(dst, b, err)
 		return err
 	case ok:
 		return p.sendRendezvous(dst, b)
@@ -133,15 +133,15 @@ func (p *Port) sendMessages(d *velo.Descriptor, frame []byte, from int, hasCheck
 func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 	// Once b is lent, a peer that guesses its address can free it by a GET.
 	ad := Advert{Length: uint32(len(b.Frame())), Offload: b.Offload, Class: b.Class}
-	pr := p.peers.get(dst)
+	pr := p.peers.peerOf(dst)
 	b.deadline = p.now() + int64(p.cfg.TransferTimeout)
-	start, err := pr.lend(b, p.peerBuffers())
+	start, err := pr.lendBuffer(b, p.peerBuffers())
 	switch {
 	case errors.Is(err, errShare):
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	case err != nil: // the Port is closed
-		p.failed(dst, b, err)
+		p.sendFailed(dst, b, err)
 		return err
 	}
 	p.outstanding.Add(1)
@@ -158,25 +158,25 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 		p.stats.TxAgain.Add(1)
 		return ErrAgain
 	}
-	p.failed(dst, b, err)
+	p.sendFailed(dst, b, err)
 	return err
 }
 
-// failed is called when b cannot be sent to dst. It drops the frame if err says that the Port is
-// closed. A peer that cannot be reached reads no lent buffer either.
-func (p *Port) failed(dst fabric.NodeID, b *TxBuffer, err error) {
+// sendFailed is called when b cannot be sent to dst. It drops the frame if err says that the
+// Port is closed. A peer that cannot be reached reads no lent buffer either.
+func (p *Port) sendFailed(dst fabric.NodeID, b *TxBuffer, err error) {
 	if !Unreached(err) {
 		p.Free(b)
 		return
 	}
 	p.stats.TxNoRoute.Add(1)
-	p.reclaim(p.peers.get(dst))
+	p.reclaim(p.peers.peerOf(dst))
 }
 
 // reclaim takes back the buffers lent to a peer that will not GET them: its link has ended, or it
 // is gone. The next link begins with none lent.
 func (p *Port) reclaim(pr *peer) {
-	for _, last := range pr.late(math.MaxInt64) {
+	for _, last := range pr.lateLoans(math.MaxInt64) {
 		if b := p.takeBack(pr, last); b != nil {
 			p.stats.TxNotRead.Add(1)
 			p.cfg.OnUnread(pr.node, b)
@@ -196,7 +196,7 @@ func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
 	}
 	p.tx.Lock()
 	err := p.velo.Send(velo.Descriptor{Dst: dst, VPID: p.cfg.VPID, Type: TypeAdvert, Class: a.Class, Quiet: true}, msg[:])
-	p.bells.add(p.peers.get(dst))
+	p.bells.addPeer(p.peers.peerOf(dst))
 	p.unlockTx()
 	return err
 }
@@ -208,18 +208,18 @@ func (p *Port) Expire() {
 		return
 	}
 	now := p.now()
-	p.peers.each(func(pr *peer) {
-		for _, last := range pr.late(now) {
-			if p.release(pr, last) {
+	p.peers.eachPeer(func(pr *peer) {
+		for _, last := range pr.lateLoans(now) {
+			if p.freeLent(pr, last) {
 				p.stats.TxTimeout.Add(1)
 			}
 		}
 	})
 }
 
-// release frees the buffer lent to a peer whose last RMA packet is at last, and
+// freeLent frees the buffer lent to a peer whose last RMA packet is at last, and
 // reports whether there was one.
-func (p *Port) release(pr *peer, last atu.NLA) bool {
+func (p *Port) freeLent(pr *peer, last atu.NLA) bool {
 	b := p.takeBack(pr, last)
 	if b == nil {
 		return false
@@ -231,7 +231,7 @@ func (p *Port) release(pr *peer, last atu.NLA) bool {
 // takeBack ends a loan whose buffer goes to the caller. It returns nil if the loan has
 // ended already, or if a GET reads the buffer now.
 func (p *Port) takeBack(pr *peer, last atu.NLA) *TxBuffer {
-	b, freed := pr.take(last, p.peerBuffers())
+	b, freed := pr.endLoan(last, p.peerBuffers())
 	if b == nil {
 		return nil
 	}

@@ -25,7 +25,7 @@ type transfer struct {
 	peer      *peer
 	off       Offload
 	length    int
-	got       int  // bytes written so far
+	written   int  // bytes written so far
 	delivered bool // the frame went to the Receiver
 	window    int
 	bounce    []byte // for a link that brings a frame in pieces
@@ -33,7 +33,7 @@ type transfer struct {
 	next      *transfer
 }
 
-func (s *sink) open(p *Port) error {
+func (s *sink) allocate(p *Port) error {
 	s.port = p
 	for i := range s.transfers {
 		t := &s.transfers[i]
@@ -52,7 +52,7 @@ func (s *sink) close() error {
 	return s.region.Close()
 }
 
-func (s *sink) take(pr *peer) *transfer {
+func (s *sink) takeTransfer(pr *peer) *transfer {
 	t := s.free
 	if t == nil {
 		return nil
@@ -63,7 +63,7 @@ func (s *sink) take(pr *peer) *transfer {
 	return t
 }
 
-func (s *sink) give(t *transfer) {
+func (s *sink) putTransfer(t *transfer) {
 	t.peer.transfers--
 	t.peer = nil
 	t.next, s.free = s.free, t
@@ -97,7 +97,7 @@ func (s *sink) WriteAt(b foreign.Memory, off int64) (int, error) {
 	if t.peer == nil || t.delivered || at+n > t.length {
 		return 0, fmt.Errorf("%w: %d bytes at %d", errNoTransfer, n, off)
 	}
-	t.got += n
+	t.written += n
 	var frame foreign.Frame
 	if n == t.length {
 		frame = foreign.Split(b, t.head[:])
@@ -106,13 +106,13 @@ func (s *sink) WriteAt(b foreign.Memory, off int64) (int, error) {
 			t.bounce = make([]byte, t.length)
 		}
 		b.CopyTo(t.bounce[at:t.length])
-		if t.got < t.length {
+		if t.written < t.length {
 			return n, nil
 		}
 		frame = foreign.Private(t.bounce[:t.length])
 	}
 	t.delivered = true
-	if err := s.port.deliver(t.peer.node, t.off, frame); err != nil {
+	if err := s.port.deliverFrame(t.peer.node, t.off, frame); err != nil {
 		return 0, err
 	}
 	return n, nil

@@ -55,7 +55,7 @@ func (s *Stack) AddAddress(p netip.Prefix) error {
 		return netstackError("add address "+p.String(), terr)
 	}
 	s.addRouteLocked(p.Masked(), netip.Addr{})
-	s.hops.flush()
+	s.hops.forgetAll()
 	s.announce(p.Addr())
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *Stack) RemoveAddress(p netip.Prefix) error {
 	if !shared {
 		s.removeRouteLocked(p.Masked(), netip.Addr{})
 	}
-	s.hops.flush()
+	s.hops.forgetAll()
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (s *Stack) AddRoute(p netip.Prefix, gateway netip.Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addRouteLocked(p, gateway)
-	s.hops.flush()
+	s.hops.forgetAll()
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (s *Stack) RemoveRoute(p netip.Prefix, gateway netip.Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeRouteLocked(p, gateway)
-	s.hops.flush()
+	s.hops.forgetAll()
 	return nil
 }
 

@@ -26,7 +26,7 @@ func checkWire(t *testing.T, f hubFrame, mtu int) {
 	if isIPv4(p) && !header.IPv4(p).IsChecksumValid() {
 		t.Errorf("bad header checksum %x", p[:hdr])
 	}
-	if !checkOffload(f.off, p, len(p)) || !fits(f.off, p, mtu) {
+	if !checkOffload(f.off, p, len(p)) || !fitsMTU(f.off, p, mtu) {
 		t.Errorf("packet of %d bytes with offload %+v over MTU %d", len(p), f.off, mtu)
 		return
 	}

@@ -46,9 +46,9 @@ func newEndpoint(s *Stack) *endpoint {
 	}}}
 }
 
-// deliver hands a received packet to netstack. It returns false if netstack is not
+// deliverPacket hands a received packet to netstack. It returns false if netstack is not
 // attached.
-func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
+func (e *endpoint) deliverPacket(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
 	e.mu.RLock()
 	d := e.dispatcher
 	e.mu.RUnlock()

@@ -105,7 +105,7 @@ func FuzzFromHost(f *testing.F) {
 					continue
 				}
 				q := f.frame[ethHdrLen:]
-				if _, n, ok := ipLen(q, len(q)); !ok || n != len(q) || !checkOffload(f.off, q, len(q)) || !fits(f.off, q, fuzzMTU) {
+				if _, n, ok := ipLen(q, len(q)); !ok || n != len(q) || !checkOffload(f.off, q, len(q)) || !fitsMTU(f.off, q, fuzzMTU) {
 					t.Errorf("sent %x with %+v", q, f.off)
 				}
 			}

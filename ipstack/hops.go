@@ -110,8 +110,8 @@ func (h *hops) begin() uint64 {
 	return h.generation
 }
 
-// learn records that dst is reached through next.
-func (h *hops) learn(generation uint64, dst, next netip.Addr) {
+// setHop records that dst is reached through next.
+func (h *hops) setHop(generation uint64, dst, next netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if generation != h.generation {
@@ -136,9 +136,9 @@ func (h *hops) learn(generation uint64, dst, next netip.Addr) {
 	h.publishLocked(n, dst)
 }
 
-// flush forgets which destination has which next hop. It is called when a route
+// forgetAll forgets which destination has which next hop. It is called when a route
 // or an address changes.
-func (h *hops) flush() {
+func (h *hops) forgetAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.flushLocked()
@@ -232,8 +232,8 @@ func (h *hops) publishLocked(n *hop, dst netip.Addr) {
 	_ = h.table.Put(h.table.Generation(), dst, n.entry)
 }
 
-// change updates the state of a neighbour.
-func (h *hops) change(e stack.NeighborEntry) {
+// setState updates the state of a neighbour.
+func (h *hops) setState(e stack.NeighborEntry) {
 	addr, ok := addrOf(e.Addr)
 	if !ok {
 		return
@@ -278,10 +278,10 @@ func usable(s stack.NeighborState) bool {
 }
 
 // OnNeighborAdded implements stack.NUDDispatcher.
-func (h *hops) OnNeighborAdded(_ tcpip.NICID, e stack.NeighborEntry) { h.change(e) }
+func (h *hops) OnNeighborAdded(_ tcpip.NICID, e stack.NeighborEntry) { h.setState(e) }
 
 // OnNeighborChanged implements stack.NUDDispatcher.
-func (h *hops) OnNeighborChanged(_ tcpip.NICID, e stack.NeighborEntry) { h.change(e) }
+func (h *hops) OnNeighborChanged(_ tcpip.NICID, e stack.NeighborEntry) { h.setState(e) }
 
 // OnNeighborRemoved implements stack.NUDDispatcher.
 func (h *hops) OnNeighborRemoved(_ tcpip.NICID, e stack.NeighborEntry) {

@@ -19,7 +19,7 @@ func TestHopsMove(t *testing.T) {
 	hops := []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("10.2.0.2")}
 	news := func(hop int, s stack.NeighborState) {
 		mac := arp.DefaultPrefix().MAC(fabric.NodeID(1 + hop))
-		h.change(stack.NeighborEntry{Addr: tcpip.AddrFromSlice(hops[hop].AsSlice()), LinkAddr: tcpip.LinkAddress(mac[:]), State: s})
+		h.setState(stack.NeighborEntry{Addr: tcpip.AddrFromSlice(hops[hop].AsSlice()), LinkAddr: tcpip.LinkAddress(mac[:]), State: s})
 	}
 	via := func() int {
 		e, ok := table.Lookup(dst.AsSlice())
@@ -31,11 +31,11 @@ func TestHopsMove(t *testing.T) {
 	for hop := range hops {
 		news(hop, stack.Reachable)
 	}
-	h.learn(h.begin(), dst, hops[0])
+	h.setHop(h.begin(), dst, hops[0])
 	if got := via(); got != 0 {
 		t.Fatalf("by hop %d, want 0", got)
 	}
-	h.learn(h.begin(), dst, hops[1])
+	h.setHop(h.begin(), dst, hops[1])
 	for _, s := range []stack.NeighborState{stack.Stale, stack.Reachable, stack.Unreachable} {
 		if news(0, s); via() != 1 {
 			t.Errorf("by hop %d, want 1, when hop 0 is %v", via(), s)

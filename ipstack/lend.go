@@ -21,11 +21,11 @@ type loan struct {
 	buf atomic.Pointer[exteth.TxBuffer]
 }
 
-func (l *loan) take() *exteth.TxBuffer { return l.buf.Swap(nil) }
+func (l *loan) takeBuffer() *exteth.TxBuffer { return l.buf.Swap(nil) }
 
-// lend sends a usual packet through netstack without copying it. It takes buf if it
+// sendLent sends a usual packet through netstack without copying it. It takes buf if it
 // returns true.
-func (s *Stack) lend(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err tcpip.Error) {
+func (s *Stack) sendLent(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err tcpip.Error) {
 	p := buf.Packet()
 	n := v4HdrLen
 	if !isIPv4(p) {
@@ -41,12 +41,12 @@ func (s *Stack) lend(route *stack.Route, buf *exteth.TxBuffer) (taken bool, err 
 	defer pkt.DecRef()
 	pkt.Owner = l
 	err = route.WriteHeaderIncludedPacket(pkt)
-	return l.take() == nil, err
+	return l.takeBuffer() == nil, err
 }
 
 // writeLent sends the buffer that pkt is the header of.
 func (e *endpoint) writeLent(l *loan, pkt *stack.PacketBuffer) tcpip.Error {
-	buf := l.take()
+	buf := l.takeBuffer()
 	if buf == nil {
 		return nil // lend took the buffer back
 	}

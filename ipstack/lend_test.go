@@ -99,7 +99,7 @@ func TestLendUnresolved(t *testing.T) {
 	}
 	defer route.Release()
 	buf := a.link.buffers.get(p)
-	if taken, terr := a.lend(route, buf); taken || terr != nil {
+	if taken, terr := a.sendLent(route, buf); taken || terr != nil {
 		t.Fatalf("taken %v, error %v", taken, terr)
 	}
 	a.link.Free(buf)

@@ -36,13 +36,13 @@ func newMembers(s *Stack, registry multicast.Registry, clock tcpip.Clock) (*memb
 	_, next := m.Tick(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.timer = clock.AfterFunc(next.Sub(now), func() { m.tick(clock) })
+	m.timer = clock.AfterFunc(next.Sub(now), func() { m.expireDue(clock) })
 	return m, nil
 }
 
-// tick does what is due and sets the timer again. A membership reported in between
+// expireDue does what is due and sets the timer again. A membership reported in between
 // expires after the next tick, which is at the next query at the latest.
-func (m *members) tick(clock tcpip.Clock) {
+func (m *members) expireDue(clock tcpip.Clock) {
 	now := clock.Now()
 	query, next := m.Tick(now)
 	if query {
@@ -68,9 +68,9 @@ func (m *members) close() error {
 	return m.Close()
 }
 
-// takes reports whether an outgoing packet is a membership report, which must not
+// isReport reports whether an outgoing packet is a membership report, which must not
 // leave. It borrows p until return.
-func (m *members) takes(p []byte) bool {
+func (m *members) isReport(p []byte) bool {
 	if m == nil || !m.Packet(m.s.net.Clock().Now(), p) {
 		return false
 	}
@@ -90,7 +90,7 @@ func (m *members) takesOwn(pkt *stack.PacketBuffer) bool {
 	}
 	v := pkt.ToView()
 	defer v.Release()
-	return m.takes(v.AsSlice()[len(pkt.LinkHeader().Slice()):])
+	return m.isReport(v.AsSlice()[len(pkt.LinkHeader().Slice()):])
 }
 
 // querier returns the source address of MLD queries, or the zero Addr without IPv6.
@@ -119,7 +119,7 @@ func (s *Stack) query(p []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
 	defer pkt.DecRef()
 	pkt.PktType = tcpip.PacketMulticast
-	s.endpoint.deliver(proto, pkt)
+	s.endpoint.deliverPacket(proto, pkt)
 }
 
 // Members returns the memberships of the host, or of netstack; nil without

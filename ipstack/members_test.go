@@ -147,7 +147,7 @@ func TestMembersClose(t *testing.T) {
 	reg := registry(t)
 	_, s := attach(t, w.hub, 1, w.mtu, Config{Host: &fakeHost{}, Clock: w.clock, Groups: reg})
 	group := netip.MustParseAddr("239.1.2.3")
-	if !s.members.takes(igmpReport(0x16, group.String())) {
+	if !s.members.isReport(igmpReport(0x16, group.String())) {
 		t.Fatal("no report")
 	}
 	if _, ok := reg.Lookup(group.AsSlice()); !ok {

@@ -77,7 +77,7 @@ func (s *Stack) receivePacket(etherType uint16, dst arp.MAC, off exteth.Offload,
 	switch {
 	case s.host == nil:
 		s.toTransport(etherType, dst, off, p, hdr)
-	case s.fast && direct(head):
+	case s.fast && hostOnly(head):
 		s.count.inc(FastRx)
 		return s.writeHost(off, p)
 	default:
@@ -102,10 +102,10 @@ func (s *Stack) isForAll(p []byte) bool {
 	return s.nic.CheckLocalAddress(proto, tcpip.AddrFromSlice(dst))
 }
 
-// direct reports whether a packet that begins with p is for the host alone, judging by
+// hostOnly reports whether a packet that begins with p is for the host alone, judging by
 // its first header: it is no group membership message, no NDP, and has no IPv6 extension
 // header that could precede either. (NDP in a fragment is invalid: RFC 6980.)
-func direct(p []byte) bool {
+func hostOnly(p []byte) bool {
 	if isIPv4(p) {
 		return p[v4ProtoOff] != protoIGMP
 	}
@@ -154,7 +154,7 @@ func (s *Stack) toNetstack(etherType uint16, dst arp.MAC, off exteth.Offload, v 
 		attachOffload(pkt, off)
 	}
 	s.count.inc(NetstackRx)
-	if !s.endpoint.deliver(tcpip.NetworkProtocolNumber(etherType), pkt) {
+	if !s.endpoint.deliverPacket(tcpip.NetworkProtocolNumber(etherType), pkt) {
 		s.count.inc(RxDropClosed)
 	}
 }

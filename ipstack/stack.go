@@ -190,10 +190,10 @@ func (s *Stack) Close() error {
 	return nil
 }
 
-// forget drops the neighbours with a MAC address whose node is gone, as the link says.
+// forgetMAC drops the neighbours with a MAC address whose node is gone, as the link says.
 // The next packet resolves them again, so a peer that came back as another node is
 // found at once.
-func (s *Stack) forget(mac arp.MAC) {
+func (s *Stack) forgetMAC(mac arp.MAC) {
 	for _, proto := range []tcpip.NetworkProtocolNumber{header.IPv4ProtocolNumber, header.IPv6ProtocolNumber} {
 		neighbors, terr := s.net.Neighbors(NIC, proto)
 		if terr != nil {

@@ -96,7 +96,7 @@ func TestConcurrentUse(t *testing.T) {
 				if err := s.RemoveRoute(mustPrefix("192.0.2.0/24"), gw); err != nil {
 					t.Error(err)
 				}
-				s.forget(links[(i+1)%3].MAC())
+				s.forgetMAC(links[(i+1)%3].MAC())
 				_ = s.Stats()
 			}
 		})
@@ -112,14 +112,14 @@ func TestHopsForgetWhenFull(t *testing.T) {
 	next := netip.MustParseAddr("10.2.0.2")
 	g := a.hops.begin()
 	for i := range maxDestinations {
-		a.hops.learn(a.hops.begin(), netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), next)
+		a.hops.setHop(a.hops.begin(), netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), next)
 	}
 	if n := a.table.Stats().Entries; n > maxDestinations || n == 0 {
 		t.Errorf("%d entries", n)
 	}
 	// A route from before the flush is not believed.
 	before := a.table.Stats().Entries
-	a.hops.learn(g, netip.MustParseAddr("12.0.0.1"), next)
+	a.hops.setHop(g, netip.MustParseAddr("12.0.0.1"), next)
 	if n := a.table.Stats().Entries; n != before {
 		t.Errorf("%d entries, want %d", n, before)
 	}

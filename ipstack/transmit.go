@@ -53,7 +53,7 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 // fast path.
 func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
 	etherType, dst, ok := usual(p)
-	if !ok || !checkOffload(off, p, len(p)) || !fits(off, p, s.mtu) {
+	if !ok || !checkOffload(off, p, len(p)) || !fitsMTU(off, p, s.mtu) {
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
@@ -93,8 +93,8 @@ func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
 	return etherTypeIPv6, p[v6DstOff : v6DstOff+header.IPv6AddressSize], ok
 }
 
-// fits reports whether p, or every segment of it, fits mtu.
-func fits(off exteth.Offload, p []byte, mtu int) bool {
+// fitsMTU reports whether p, or every segment of it, fits mtu.
+func fitsMTU(off exteth.Offload, p []byte, mtu int) bool {
 	if off.GSOType == exteth.GSONone {
 		return len(p) <= mtu
 	}
@@ -116,7 +116,7 @@ func (s *Stack) linkError(err error, mac arp.MAC) tcpip.Error {
 			return nil // the group has no members, or one is gone
 		}
 		// Not here: the caller may hold locks of netstack.
-		s.net.Clock().AfterFunc(0, func() { s.forget(mac) })
+		s.net.Clock().AfterFunc(0, func() { s.forgetMAC(mac) })
 		return &tcpip.ErrHostUnreachable{}
 	case errors.Is(err, fabric.ErrClosed):
 		s.count.inc(TxDropLink)
@@ -139,11 +139,11 @@ func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 		s.count.inc(TxDropOffload)
 		return false
 	}
-	if s.members.takes(p) {
+	if s.members.isReport(p) {
 		return false
 	}
 	mac, group := multicastMAC(dstAddr(p))
-	fit := fits(off, p, s.mtu)
+	fit := fitsMTU(off, p, s.mtu)
 	if !fit && !s.mayFragment(p, off) {
 		s.count.inc(TxDropTooBig)
 		s.sendICMPError(p, reasonTooBig)
@@ -213,16 +213,16 @@ func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool, whole *exteth
 	}
 	if next, ok := nextHop(route); ok {
 		if s.fast {
-			s.hops.learn(generation, dstOf(route), next)
+			s.hops.setHop(generation, dstOf(route), next)
 		}
 		if whole != nil && s.hops.resolved(next) {
-			if taken, terr := s.lend(route, whole); taken || terr != nil {
+			if taken, terr := s.sendLent(route, whole); taken || terr != nil {
 				s.countError(terr)
 				return true, taken
 			}
 		}
 		if !s.hops.resolved(next) {
-			s.watch(route, p)
+			s.watchNeighbor(route, p)
 		}
 	}
 	pkt := s.packet(p, off)
@@ -289,10 +289,10 @@ func nextHop(route *stack.Route) (netip.Addr, bool) {
 	return addrOf(route.RemoteAddress())
 }
 
-// watch sends an ICMP error to the host if the neighbour that p waits for does not
+// watchNeighbor sends an ICMP error to the host if the neighbour that p waits for does not
 // answer. netstack would send that error only for a packet that it forwards, and from
 // this node's address, which the kernel refuses. watch copies what it needs of p.
-func (s *Stack) watch(route *stack.Route, p []byte) {
+func (s *Stack) watchNeighbor(route *stack.Route, p []byte) {
 	if s.pending.Add(1) > maxPendingErrors {
 		s.pending.Add(-1)
 		return

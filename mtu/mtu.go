@@ -88,7 +88,7 @@ func (e *RangeError) Unwrap() error { return ErrRange }
 // New checks n as the MTU of an interface that carries IPv4 and IPv6, as exn0
 // does: MinIPv6..Default.
 func New(n int) (Network, error) {
-	return check(int64(n), MinIPv6, "IPv6 allows (RFC 8200)")
+	return checkMTU(int64(n), MinIPv6, "IPv6 allows (RFC 8200)")
 }
 
 // Parse is New for a decimal number in text.
@@ -97,10 +97,10 @@ func Parse(s string) (Network, error) {
 	if err != nil {
 		return 0, fmt.Errorf("mtu: %w: %q; use a number of bytes, %d..%d", ErrSyntax, s, MinIPv6, Default)
 	}
-	return check(n, MinIPv6, "IPv6 allows (RFC 8200)")
+	return checkMTU(n, MinIPv6, "IPv6 allows (RFC 8200)")
 }
 
-func check(n int64, low Network, why string) (Network, error) {
+func checkMTU(n int64, low Network, why string) (Network, error) {
 	if n < int64(low) {
 		return 0, &RangeError{MTU: n, Limit: low, Why: why, Min: low, Max: Default}
 	}

@@ -40,7 +40,7 @@ func (a *Allocator) Join(group netip.Addr, n fabric.NodeID) (g fabric.GroupID, a
 		if a.groups == nil {
 			a.groups = make(map[netip.Addr]*allotment)
 		}
-		e = &allotment{id: a.take()}
+		e = &allotment{id: a.nextFree()}
 		a.groups[group] = e
 	}
 	i, found := slices.BinarySearch(e.members, n)
@@ -50,9 +50,9 @@ func (a *Allocator) Join(group netip.Addr, n fabric.NodeID) (g fabric.GroupID, a
 	return e.id, !found
 }
 
-// take returns a free fabric group. It goes round, so that a group that was
+// nextFree returns a free fabric group. It goes round, so that a group that was
 // freed is not given out again at once, while frames to it are on their way.
-func (a *Allocator) take() fabric.GroupID {
+func (a *Allocator) nextFree() fabric.GroupID {
 	for range LastGroup {
 		if a.last++; a.last > LastGroup {
 			a.last = FirstGroup

@@ -176,16 +176,16 @@ func (m *Members) recordLocked(now time.Time, r Record) {
 		m.groups[r.Group] = g
 	}
 	if m.cfg.Shared {
-		g.add(r, now.Add(m.cfg.lapse()))
+		g.mergeRecord(r, now.Add(m.cfg.lapse()))
 	} else {
-		g.apply(r, now.Add(m.cfg.lapse()))
+		g.applyRecord(r, now.Add(m.cfg.lapse()))
 	}
 	m.settleLocked(r.Group, g, &m.stats.Leaves)
 }
 
-// apply changes a membership as a record says (RFC 3376 section 6.4, for a
+// applyRecord changes a membership as a record says (RFC 3376 section 6.4, for a
 // single host); what it reports holds until the time given.
-func (g *membership) apply(r Record, until time.Time) {
+func (g *membership) applyRecord(r Record, until time.Time) {
 	switch r.Kind {
 	case IsExclude, ChangeToExclude:
 		g.exclude, g.sources = until, nil
@@ -193,10 +193,10 @@ func (g *membership) apply(r Record, until time.Time) {
 		if len(r.Sources) == 0 || !g.exclude.IsZero() {
 			g.exclude, g.sources = time.Time{}, nil
 		}
-		g.allow(r.Sources, until)
+		g.allowSources(r.Sources, until)
 	case AllowSources:
 		if g.exclude.IsZero() {
-			g.allow(r.Sources, until)
+			g.allowSources(r.Sources, until)
 		}
 	case BlockSources:
 		for _, s := range r.Sources {
@@ -205,19 +205,19 @@ func (g *membership) apply(r Record, until time.Time) {
 	}
 }
 
-// add is apply for one of several hosts: what it does not want another may.
-func (g *membership) add(r Record, until time.Time) {
+// mergeRecord is apply for one of several hosts: what it does not want another may.
+func (g *membership) mergeRecord(r Record, until time.Time) {
 	switch r.Kind {
 	case IsExclude, ChangeToExclude:
 		g.exclude, g.sources = until, nil
 	case IsInclude, ChangeToInclude, AllowSources:
 		if g.exclude.IsZero() {
-			g.allow(r.Sources, until)
+			g.allowSources(r.Sources, until)
 		}
 	}
 }
 
-func (g *membership) allow(sources []netip.Addr, until time.Time) {
+func (g *membership) allowSources(sources []netip.Addr, until time.Time) {
 	if len(g.sources)+len(sources) > maxSources {
 		g.exclude, g.sources = until, nil
 		return
@@ -269,7 +269,7 @@ func (m *Members) Tick(now time.Time) (query bool, next time.Time) {
 	}
 	next = m.query
 	for group, g := range m.groups {
-		end, over := g.expire(now)
+		end, over := g.endLapsed(now)
 		if over {
 			m.settleLocked(group, g, &m.stats.Lapses)
 		} else if end.Before(next) {
@@ -279,9 +279,9 @@ func (m *Members) Tick(now time.Time) (query bool, next time.Time) {
 	return query, next
 }
 
-// expire ends what has lapsed, and returns when something does next, or that
+// endLapsed ends what has lapsed, and returns when something does next, or that
 // nothing is left.
-func (g *membership) expire(now time.Time) (next time.Time, over bool) {
+func (g *membership) endLapsed(now time.Time) (next time.Time, over bool) {
 	if !g.exclude.IsZero() && !now.Before(g.exclude) {
 		g.exclude = time.Time{}
 	}

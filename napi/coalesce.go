@@ -26,7 +26,7 @@ type moderator struct {
 	force atomic.Bool   // poll in any case: Schedule, or the timer has ended
 
 	again     bool          // poll in any case: the budget was used up
-	held      bool          // an interrupt is held, the timer is running
+	irqHeld   bool          // an interrupt is held, the timer is running
 	seen      uint64        // events that due has looked at
 	announced uint64        // of these, since the last delivery
 	timer     Timer         // made at the first use
@@ -47,11 +47,11 @@ func newModerator(cfg Coalesce, now time.Duration) *moderator {
 	return m
 }
 
-// due reports whether to poll a source that was taken off the poll list. If not, its
+// dueForPoll reports whether to poll a source that was taken off the poll list. If not, its
 // interrupt is held: the timer runs, and the interrupt is unmasked again if further
 // events count. In ModeInterrupt (irq) due is always true. The caller owns the poll
 // list.
-func (s *Source) due(m *moderator, irq bool) bool {
+func (s *Source) dueForPoll(m *moderator, irq bool) bool {
 	clock := s.ctx.cfg.Clock
 	if m.again {
 		m.again = false
@@ -73,10 +73,10 @@ func (s *Source) due(m *moderator, irq bool) bool {
 		wait = m.cfg.Delay
 	}
 	if forced || wait <= 0 {
-		if m.held {
+		if m.irqHeld {
 			m.timer.Stop()
 		}
-		m.held, m.announced = false, 0
+		m.irqHeld, m.announced = false, 0
 		if wait <= 0 {
 			m.delivered = now
 		}
@@ -85,10 +85,10 @@ func (s *Source) due(m *moderator, irq bool) bool {
 	}
 
 	s.count.coalesced.Add(1)
-	if !m.held {
-		m.held = true
+	if !m.irqHeld {
+		m.irqHeld = true
 		if m.timer == nil {
-			m.timer = clock.AfterFunc(wait, func() { s.expire(m) })
+			m.timer = clock.AfterFunc(wait, func() { s.timerFired(m) })
 		} else {
 			m.timer.Reset(wait)
 		}
@@ -99,9 +99,9 @@ func (s *Source) due(m *moderator, irq bool) bool {
 	return false
 }
 
-// expire delivers the held interrupt when the timer fires. If it was delivered
+// timerFired delivers the held interrupt when the timer fires. If it was delivered
 // meanwhile, the poll finds nothing.
-func (s *Source) expire(m *moderator) {
+func (s *Source) timerFired(m *moderator) {
 	s.count.expired.Add(1)
 	m.force.Store(true)
 	s.ctx.schedule(s.bit)
@@ -115,7 +115,7 @@ func (s *Source) updateITR(m *moderator) {
 		return
 	}
 	now := s.ctx.cfg.Clock.Now()
-	state := ITRState(m.state.Load()).next(total-m.bytes, now-m.since)
+	state := ITRState(m.state.Load()).after(total-m.bytes, now-m.since)
 	m.state.Store(uint32(state))
 	m.interval = itrSmooth(m.interval, state.Interval())
 	events := s.count.interrupts.Load() + s.count.rescheduled.Load()
@@ -151,11 +151,11 @@ func (s *Source) SetCoalesce(c Coalesce) error {
 // it does an interrupt. The caller owns the poll list.
 func (s *Source) applyCoalesce() {
 	s.changed.Store(false) // before the setting is read, so none is missed
-	if m := s.mod.Load(); m != nil && m.held {
+	if m := s.mod.Load(); m != nil && m.irqHeld {
 		m.timer.Stop()
 	}
 	var m *moderator
-	if c := *s.coalesce.Load(); !c.off() {
+	if c := *s.coalesce.Load(); !c.isOff() {
 		m = newModerator(c, s.ctx.cfg.Clock.Now())
 		m.seen = s.count.interrupts.Load() + s.count.rescheduled.Load()
 		m.bytes, m.events = s.count.bytes.Load(), m.seen

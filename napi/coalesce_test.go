@@ -144,7 +144,7 @@ func TestCoalesceModeAndClose(t *testing.T) {
 	if clock.armed() != 0 {
 		t.Error("a timer survived Close")
 	}
-	u.src.expire(u.src.mod.Load()) // it was starting when Close stopped it
+	u.src.timerFired(u.src.mod.Load()) // it was starting when Close stopped it
 	if u.left() != 1 {
 		t.Error("polled after Close")
 	}
@@ -253,7 +253,7 @@ func TestITRTransitions(t *testing.T) {
 		// A large frame after a pause is not bulk traffic.
 		{ITRLow, 64000, time.Second, ITRLowest},
 	} {
-		if got := tt.from.next(tt.bytes, tt.elapsed); got != tt.to {
+		if got := tt.from.after(tt.bytes, tt.elapsed); got != tt.to {
 			t.Errorf("%v, %d bytes in %v: %v, want %v", tt.from, tt.bytes, tt.elapsed, got, tt.to)
 		}
 	}

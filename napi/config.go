@@ -190,8 +190,8 @@ func (c Coalesce) Validate() error {
 	return nil
 }
 
-// off reports that c holds back no interrupt.
-func (c Coalesce) off() bool { return !c.Adaptive && (c.Delay == 0 || c.Frames == 1) }
+// isOff reports that c holds back no interrupt.
+func (c Coalesce) isOff() bool { return !c.Adaptive && (c.Delay == 0 || c.Frames == 1) }
 
 // SourceConfig configures a Source.
 type SourceConfig struct {

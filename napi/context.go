@@ -70,7 +70,7 @@ func (c *Context) Register(cfg SourceConfig) (*Source, error) {
 	}
 	s := &Source{ctx: c, poller: cfg.Poller, bit: 1 << n, budget: cfg.Budget, name: cfg.Name}
 	s.coalesce.Store(&cfg.Coalesce)
-	if !cfg.Coalesce.off() {
+	if !cfg.Coalesce.isOff() {
 		s.mod.Store(newModerator(cfg.Coalesce, c.cfg.Clock.Now()))
 	}
 	c.sources[n] = s
@@ -117,7 +117,7 @@ func (c *Context) Run(ctx context.Context) error {
 		if old&aliveBit != 0 {
 			return ErrRunning
 		}
-		w, act := old.attach()
+		w, act := old.threadAttached()
 		if c.swap(old, w) {
 			c.act(w, act)
 			break
@@ -129,7 +129,7 @@ func (c *Context) Run(ctx context.Context) error {
 		w := word(c.word.Load())
 		if w&threadBit != 0 {
 			c.count.threadRuns.Add(1)
-			c.run(true)
+			c.pollLoop(true)
 		}
 		if w&closedBit != 0 {
 			<-c.done
@@ -164,19 +164,19 @@ func (c *Context) act(w word, a action) {
 	switch a {
 	case actRun:
 		c.count.inlineRuns.Add(1)
-		c.run(false)
+		c.pollLoop(false)
 	case actWake:
 		c.wakeRun(w)
 	case actDone:
-		c.finish()
+		c.endClosed()
 	}
 }
 
-// finish ends a closed Context. Nobody polls it any more, so the caller may act as
+// endClosed ends a closed Context. Nobody polls it any more, so the caller may act as
 // the owner of the poll list.
-func (c *Context) finish() {
+func (c *Context) endClosed() {
 	for _, s := range c.sources[:c.n.Load()] {
-		if m := s.mod.Load(); m != nil && m.held {
+		if m := s.mod.Load(); m != nil && m.irqHeld {
 			m.timer.Stop()
 		}
 	}

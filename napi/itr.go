@@ -96,8 +96,8 @@ func (s ITRState) String() string {
 	return fmt.Sprintf("ITRState(%d)", uint8(s))
 }
 
-// next returns the state that follows s when bytes were handled in elapsed.
-func (s ITRState) next(bytes uint64, elapsed time.Duration) ITRState {
+// after returns the state that follows s when bytes were handled in elapsed.
+func (s ITRState) after(bytes uint64, elapsed time.Duration) ITRState {
 	us := uint64(max(elapsed, s.Interval()) / time.Microsecond)
 	rate := bytes / us
 	switch {

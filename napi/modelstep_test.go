@@ -177,7 +177,7 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 			g.pc = pcEnd // ErrClosed
 			break
 		}
-		w, act := s.w.attach()
+		w, act := s.w.threadAttached()
 		s.w = w
 		sc.act(&s, g, act)
 	case pcSleep:
@@ -242,7 +242,7 @@ func (sc *scenario) step(s mstate, p int, out []mstate) []mstate {
 // next is the head of Context.run.
 func (sc *scenario) next(s *mstate, g *proc, over bool) {
 	old := s.w
-	w, st, i := old.next(g.thread, over, int(s.last))
+	w, st, i := old.nextAction(g.thread, over, int(s.last))
 	s.w = w
 	switch st {
 	case stepPoll:

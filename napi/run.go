@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// run is the poll loop (net_rx_action). The caller owns the poll list, and has given
+// pollLoop is the poll loop (net_rx_action). The caller owns the poll list, and has given
 // it up when run returns. thread says that the caller is Run's goroutine.
-func (c *Context) run(thread bool) {
+func (c *Context) pollLoop(thread bool) {
 	var lim limiter
 	over := false
 	for {
 		old := word(c.word.Load())
-		w, st, i := old.next(thread, over, c.last)
+		w, st, i := old.nextAction(thread, over, c.last)
 		if w != old && !c.swap(old, w) {
 			continue
 		}
@@ -23,7 +23,7 @@ func (c *Context) run(thread bool) {
 			s, irq := c.sources[i], old&irqBit != 0
 			if s.changed.Load() {
 				s.applyCoalesce()
-			} else if m := s.mod.Load(); m != nil && !s.due(m, irq) {
+			} else if m := s.mod.Load(); m != nil && !s.dueForPoll(m, irq) {
 				continue
 			}
 			work, exhausted := s.poll(irq)
@@ -43,7 +43,7 @@ func (c *Context) run(thread bool) {
 		case stepBusy:
 			c.busyPoll()
 		case stepClosed:
-			c.finish()
+			c.endClosed()
 			return
 		}
 	}

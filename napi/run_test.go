@@ -28,7 +28,7 @@ func resume(t *testing.T, c *Context) {
 	if word(c.word.Load())&threadBit == 0 {
 		t.Fatal("the poll list was not handed over")
 	}
-	c.run(true)
+	c.pollLoop(true)
 }
 
 // netdev_budget: an inline run ends after so many frames.

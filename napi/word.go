@@ -69,12 +69,12 @@ const (
 	stepClosed               // the Context is closed, the caller owns the list no longer: finish it
 )
 
-// next returns what the owner does next; it is called before each poll. thread says that the owner
-// is Run's goroutine; over, that the run has exceeded its limits (in ModeInterrupt one poll, also
-// in Run's goroutine); last is the source polled before. With stepPoll, next also returns the
-// source to poll and takes it off the list: an interrupt during its Poll puts it there again, so
-// nothing announced after the Poll began is missed.
-func (w word) next(thread, over bool, last int) (word, step, int) {
+// nextAction returns what the owner does next; it is called before each poll. thread says that
+// the owner is Run's goroutine; over, that the run has exceeded its limits (in ModeInterrupt one
+// poll, also in Run's goroutine); last is the source polled before. With stepPoll, next also
+// returns the source to poll and takes it off the list: an interrupt during its Poll puts it
+// there again, so nothing announced after the Poll began is missed.
+func (w word) nextAction(thread, over bool, last int) (word, step, int) {
 	list := w & listMask
 	switch {
 	case w&closedBit != 0:
@@ -109,8 +109,8 @@ func (w word) setMode(m Mode) (word, action) {
 	return w.claimBusy()
 }
 
-// attach records that Run's goroutine is there.
-func (w word) attach() (word, action) {
+// threadAttached records that Run's goroutine is there.
+func (w word) threadAttached() (word, action) {
 	w |= aliveBit
 	return w.claimBusy()
 }
