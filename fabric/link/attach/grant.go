@@ -100,8 +100,8 @@ func (g *grant) consumed() uint64 {
 	return head
 }
 
-// commit writes the status word of the slot at pos, and how far the flow is.
-func (g *grant) commit(pos, word uint64) {
+// commitSlot writes the status word of the slot at pos, and how far the flow is.
+func (g *grant) commitSlot(pos, word uint64) {
 	m := g.flow.Memory()
 	shm.Publish()
 	words(slotOf(g.flow, pos, g.slots, g.size), 0).Swap(word | phaseOf(pos, g.slots)) // and no Store: see package shm
@@ -154,8 +154,8 @@ func (g *grant) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 func (g *grant) Commit(pos, status uint64) {
 	n := status >> boxLen & lenMask
 	slotOf(g.flow, pos, g.slots, g.size).Part(8, int(n)).Fill(g.stage[pos&uint64(g.slots-1)][:n])
-	g.commit(pos, n<<flowLen|status>>boxTag&tagMask<<flowTag|status>>boxType&typeMask<<flowType|status>>boxMC&1<<flowMC)
-	g.port.count(wire.CounterSent, 1)
+	g.commitSlot(pos, n<<flowLen|status>>boxTag&tagMask<<flowTag|status>>boxType&typeMask<<flowType|status>>boxMC&1<<flowMC)
+	g.port.addCount(wire.CounterSent, 1)
 }
 
 // Raise implements link.Flow.
@@ -179,12 +179,12 @@ const (
 func (g *grant) Watch(total uint64) {
 	g.want.Store(total)
 	if g.watch.CompareAndSwap(false, true) {
-		go g.wait()
+		go g.waitWatched()
 	}
 }
 
-// wait is Watch's goroutine.
-func (g *grant) wait() {
+// waitWatched is Watch's goroutine.
+func (g *grant) waitWatched() {
 	for pause := watchFirst; !g.gone.Load(); pause = min(2*pause, watchLast) {
 		now := g.Consumed()
 		if w := g.want.Load(); w != 0 && int64(now-w) >= 0 && g.want.CompareAndSwap(w, 0) {
@@ -203,9 +203,9 @@ func (g *grant) wait() {
 	}
 }
 
-// room takes room for a notification of the peer's. It returns false if there is
+// takeRoom takes room for a notification of the peer's. It returns false if there is
 // none.
-func (g *grant) room() bool {
+func (g *grant) takeRoom() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.next.Load()+g.pending-g.consumed() >= uint64(g.slots) {
@@ -215,8 +215,8 @@ func (g *grant) room() bool {
 	return true
 }
 
-// tell writes a notification that room was taken for, or gives that back.
-func (g *grant) tell(write bool, writer, command uint64, at atu.NLA, n int) {
+// notify writes a notification that room was taken for, or gives that back.
+func (g *grant) notify(write bool, writer, command uint64, at atu.NLA, n int) {
 	g.mu.Lock()
 	g.pending--
 	if write {
@@ -225,8 +225,8 @@ func (g *grant) tell(write bool, writer, command uint64, at atu.NLA, n int) {
 		last := (n-1)%rma.MTU + 1
 		words(s, 8).Store(uint64(rma.LastFragment(at, n)))
 		words(s, 16).Store(uint64(last-1) | uint64(g.port.vpid&0xff)<<23 | uint64(g.port.node)<<32 | writer<<noteWriter | command<<noteCommand)
-		g.commit(pos, 16|uint64(n)<<8)
-		g.port.count(wire.CounterSent, 1)
+		g.commitSlot(pos, 16|uint64(n)<<8)
+		g.port.addCount(wire.CounterSent, 1)
 	}
 	g.mu.Unlock()
 	if write {
@@ -234,8 +234,8 @@ func (g *grant) tell(write bool, writer, command uint64, at atu.NLA, n int) {
 	}
 }
 
-// each calls f for the pieces of n bytes at a, while their owner cannot take them back.
-func (g *grant) each(a atu.NLA, n int, access atu.Access, f func(off int, m foreign.Memory) error) fabric.Status {
+// eachPiece calls f for the pieces of n bytes at a, while their owner cannot take them back.
+func (g *grant) eachPiece(a atu.NLA, n int, access atu.Access, f func(off int, m foreign.Memory) error) fabric.Status {
 	busy := words(g.flow.Memory(), wire.FlowBusy)
 	busy.Add(1)
 	defer busy.Add(^uint64(0))
@@ -249,16 +249,16 @@ func (g *grant) each(a atu.NLA, n int, access atu.Access, f func(off int, m fore
 	return fabric.StatusOK
 }
 
-// put is a PUT from beginning to end.
-func (g *grant) put(p link.Put, data []byte) fabric.Status {
+// runPut is a PUT from beginning to end.
+func (g *grant) runPut(p link.Put, data []byte) fabric.Status {
 	if g.gone.Load() {
 		return fabric.StatusPeerDown
 	}
-	if p.Notify && !g.room() {
-		g.port.count(wire.CounterWaits, 1)
+	if p.Notify && !g.takeRoom() {
+		g.port.addCount(wire.CounterWaits, 1)
 		return fabric.StatusOverrun
 	}
-	s := g.each(p.Remote, len(data), atu.Write, func(off int, m foreign.Memory) error {
+	s := g.eachPiece(p.Remote, len(data), atu.Write, func(off int, m foreign.Memory) error {
 		wire.FillInOrder(m, data[off:])
 		return nil
 	})
@@ -267,24 +267,24 @@ func (g *grant) put(p link.Put, data []byte) fabric.Status {
 		if p.Immediate {
 			command = commandImmediate
 		}
-		g.tell(s == fabric.StatusOK, writerCompleter, command, p.Remote, len(data))
+		g.notify(s == fabric.StatusOK, writerCompleter, command, p.Remote, len(data))
 	}
 	g.counted(s, wire.CounterPut, len(data))
 	return s
 }
 
-// get is a GET from beginning to end.
-func (g *grant) get(r link.Get, to link.Sink) fabric.Status {
+// runGet is a GET from beginning to end.
+func (g *grant) runGet(r link.Get, to link.Sink) fabric.Status {
 	if g.gone.Load() {
 		return fabric.StatusPeerDown
 	}
-	if r.Notify && !g.room() {
-		g.port.count(wire.CounterWaits, 1)
+	if r.Notify && !g.takeRoom() {
+		g.port.addCount(wire.CounterWaits, 1)
 		return fabric.StatusOverrun
 	}
-	s := g.each(r.Remote, r.Len, atu.Read, to.Data)
+	s := g.eachPiece(r.Remote, r.Len, atu.Read, to.Data)
 	if r.Notify {
-		g.tell(s == fabric.StatusOK, writerResponder, commandGet, r.Remote, r.Len)
+		g.notify(s == fabric.StatusOK, writerResponder, commandGet, r.Remote, r.Len)
 	}
 	g.counted(s, wire.CounterGot, r.Len)
 	return s
@@ -292,9 +292,9 @@ func (g *grant) get(r link.Get, to link.Sink) fabric.Status {
 
 func (g *grant) counted(s fabric.Status, counter, n int) {
 	if s == fabric.StatusOK {
-		g.port.count(counter, uint64(n))
+		g.port.addCount(counter, uint64(n))
 	} else {
-		g.port.count(wire.CounterErrors, 1)
+		g.port.addCount(wire.CounterErrors, 1)
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *Link) askMembers(g fabric.GroupID) (nodes []fabric.NodeID, ok bool) {
 		return nil, false
 	}
 	for count := uint64(1); uint64(len(nodes)) < count; {
-		a, err := all[0].ask(wire.Message{Op: wire.OpMember, Unit: all[0].unit, A: uint64(g), B: uint64(len(nodes))})
+		a, err := all[0].request(wire.Message{Op: wire.OpMember, Unit: all[0].unit, A: uint64(g), B: uint64(len(nodes))})
 		if err != nil {
 			return nil, false
 		}

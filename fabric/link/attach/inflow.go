@@ -44,15 +44,15 @@ func phaseOf(pos uint64, slots int) uint64 {
 	return 0
 }
 
-// take returns the status word of the next message; false: there is none.
-func (f *inflow) take() (uint64, bool) {
+// takeStatus returns the status word of the next message; false: there is none.
+func (f *inflow) takeStatus() (uint64, bool) {
 	w := words(f.slot(), 0).Load()
 	shm.Observe()
 	return w &^ wire.Phase, w&wire.Phase == phaseOf(f.pos, f.slots)
 }
 
-// arm has the peer ring for the next message.
-func (f *inflow) arm() { f.memory.Memory().Words32(wire.FlowArmed, 1)[0].Swap(1) } // and no Store: see package shm
+// armBell has the peer ring for the next message.
+func (f *inflow) armBell() { f.memory.Memory().Words32(wire.FlowArmed, 1)[0].Swap(1) } // and no Store: see package shm
 
 // ready says whether there may be something to drain. It is called beside drain.
 func (f *inflow) ready() bool {
@@ -60,9 +60,9 @@ func (f *inflow) ready() bool {
 	return f.gone.Load() || words(m, wire.FlowTail).Load() != words(m, wire.FlowHead).Load()
 }
 
-// drain moves what has arrived to its place, as far as there is room. It returns true if the
-// peer has ended, and nothing will follow.
-func (f *inflow) drain() (over bool) {
+// drainMessages moves what has arrived to its place, as far as there is room. It returns true if
+// the peer has ended, and nothing will follow.
+func (f *inflow) drainMessages() (over bool) {
 	gone := f.gone.Load()
 	if f.port.unit == fabric.UnitRMA {
 		over = f.drainRMA()
@@ -75,11 +75,11 @@ func (f *inflow) drain() (over bool) {
 // moved counts messages that were moved.
 func (f *inflow) moved(n uint64) {
 	f.port.moved.Add(n)
-	f.port.count(wire.CounterReceived, n)
+	f.port.addCount(wire.CounterReceived, n)
 }
 
-// next frees the slot.
-func (f *inflow) next() {
+// freeSlot frees the slot.
+func (f *inflow) freeSlot() {
 	f.pos++
 	shm.Publish()
 	words(f.memory.Memory(), wire.FlowHead).Store(f.pos)
@@ -97,8 +97,8 @@ const (
 func (f *inflow) drainVELO() bool {
 	moved := uint64(0)
 	for {
-		w, ok := f.take()
-		if !ok || !f.deliver(w) {
+		w, ok := f.takeStatus()
+		if !ok || !f.deliverMessage(w) {
 			if moved > 0 {
 				f.moved(moved)
 				f.target.Raise()
@@ -106,12 +106,13 @@ func (f *inflow) drainVELO() bool {
 			return !ok
 		}
 		moved++
-		f.next()
+		f.freeSlot()
 	}
 }
 
-// deliver moves a message to the mailbox; false: there is no room, or nobody has opened it yet.
-func (f *inflow) deliver(w uint64) bool {
+// deliverMessage moves a message to the mailbox; false: there is no room, or nobody has opened
+// it yet.
+func (f *inflow) deliverMessage(w uint64) bool {
 	if f.target == nil {
 		t, err := f.port.link.nic.AcceptFlow(f.from.Node, f.from.VPID, f.port.vpid, ignored{})
 		if err != nil {
@@ -145,7 +146,7 @@ func (f *inflow) drainRMA() bool {
 	told := uint64(0)
 	defer func() { f.moved(told) }()
 	for {
-		w, ok := f.take()
+		w, ok := f.takeStatus()
 		if !ok {
 			return true
 		}
@@ -155,7 +156,7 @@ func (f *inflow) drainRMA() bool {
 			return false
 		}
 		told++
-		f.next()
+		f.freeSlot()
 	}
 }
 

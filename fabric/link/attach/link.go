@@ -66,7 +66,7 @@ func New(socket string) (*Link, error) {
 	}
 	l := &Link{socket: socket, arena: arena, ports: make(map[key]*port), lent: make(map[atu.NLA]loan)}
 	l.list.Store(new([]*port))
-	p, err := l.dial(key{fabric.UnitVELO, 0})
+	p, err := l.openPort(key{fabric.UnitVELO, 0})
 	if err != nil {
 		arena.Retire()
 		return nil, err
@@ -100,7 +100,7 @@ func (l *Link) Open(u wire.Unit, v fabric.VPID) error {
 	case l.ports[k] != nil:
 		return fmt.Errorf("attach: open: VPID %d: %w", v, fabric.ErrInUse)
 	}
-	p, err := l.dial(k)
+	p, err := l.openPort(k)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (l *Link) Open(u wire.Unit, v fabric.VPID) error {
 	if u == fabric.UnitRMA {
 		for nla, n := range l.lent {
 			if n.vpid == v {
-				p.show(nla, n)
+				p.showRegion(nla, n)
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (l *Link) Poll() {
 // Arm implements link.Active.
 func (l *Link) Arm() {
 	for _, p := range *l.list.Load() {
-		p.arm()
+		p.armBell()
 	}
 }
 
@@ -223,7 +223,7 @@ func (w way) Get(g link.Get, s link.Sink) {
 		s.Done(statusOf(err))
 		return
 	}
-	s.Done(peer.get(g, s))
+	s.Done(peer.runGet(g, s))
 }
 
 // Put implements link.Port.
@@ -233,7 +233,7 @@ func (w way) Put(p link.Put, data []byte, d link.Done) {
 		d.Done(statusOf(err))
 		return
 	}
-	d.Done(peer.put(p, data))
+	d.Done(peer.runPut(p, data))
 }
 
 // statusOf is the status of an operation that has not begun.

@@ -73,8 +73,8 @@ func trusted(conn *net.UnixConn) error {
 	return credErr
 }
 
-// dial opens a port. The VPID 0 is any.
-func (l *Link) dial(k key) (_ *port, err error) {
+// openPort opens a port. The VPID 0 is any.
+func (l *Link) openPort(k key) (_ *port, err error) {
 	conn, err := dialNode(l.socket)
 	if err != nil {
 		return nil, err
@@ -172,13 +172,13 @@ func (p *port) receive() (m wire.Message, fds []int, err error) {
 	return m, fds, err
 }
 
-// count adds to a counter of the port, which the node shows.
-func (p *port) count(c int, n uint64) {
+// addCount adds to a counter of the port, which the node shows.
+func (p *port) addCount(c int, n uint64) {
 	p.page.Memory().Words(wire.Counters+8*c, 1)[0].Add(n)
 }
 
-// ask sends a request and waits for the answer.
-func (p *port) ask(m wire.Message) (answer, error) {
+// request sends a request and waits for the answer.
+func (p *port) request(m wire.Message) (answer, error) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	p.number++
@@ -209,7 +209,7 @@ func (p *port) connect(to wire.Addr) (*grant, error) {
 	if g != nil {
 		return g, nil
 	}
-	a, err := p.ask(wire.Message{Op: wire.OpConnect, Addr: to, Unit: p.unit})
+	a, err := p.request(wire.Message{Op: wire.OpConnect, Addr: to, Unit: p.unit})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if errors.Is(err, errNoPort) {
@@ -230,12 +230,12 @@ func (p *port) missing(to wire.Addr) bool {
 
 // read handles what the node sends until the port ends.
 func (p *port) read() {
-	defer p.end()
+	defer p.markEnded()
 	for {
 		m, fds, err := p.receive()
 		lacks := errors.Is(err, fabric.ErrAgain)
 		if err == nil || lacks {
-			p.handle(m, fds, lacks)
+			p.handleMessage(m, fds, lacks)
 		}
 		closeAll(fds)
 		if err != nil && !lacks {
@@ -248,13 +248,13 @@ func (p *port) read() {
 // callers expect to be told when to try again.
 var errLost = fmt.Errorf("attach: no room for descriptors: raise the limit of open files: %w", fabric.ErrPeerDown)
 
-// handle handles a message, of which descriptors are lost if it lacks some. Those that it keeps
-// become -1.
-func (p *port) handle(m wire.Message, fds []int, lacks bool) {
+// handleMessage handles a message, of which descriptors are lost if it lacks some. Those that it
+// keeps become -1.
+func (p *port) handleMessage(m wire.Message, fds []int, lacks bool) {
 	switch m.Op {
 	case wire.OpFlow:
 		if len(fds) > 0 {
-			p.enter(m.Addr, fds[0]) // without memory for it the peer is one that is not heard
+			p.addFlow(m.Addr, fds[0]) // without memory for it the peer is one that is not heard
 		}
 	case wire.OpGone:
 		p.peerGone(m.Addr)
@@ -278,21 +278,21 @@ func (p *port) handle(m wire.Message, fds []int, lacks bool) {
 	}
 }
 
-// enter adds the flow of a peer.
-func (p *port) enter(from wire.Addr, fd int) {
+// addFlow adds the flow of a peer.
+func (p *port) addFlow(from wire.Addr, fd int) {
 	n, size := wire.Slots(p.unit)
 	mem, err := shm.MapShared(fd, wire.FlowHeader+n*size, wire.FlowHeader+n*size, unix.F_SEAL_SHRINK, true)
 	if err != nil {
 		return
 	}
 	f := newInflow(p, from, mem, n, size)
-	f.arm()
-	p.change(func(list []*inflow) []*inflow { return append(list, f) })
+	f.armBell()
+	p.replaceFlows(func(list []*inflow) []*inflow { return append(list, f) })
 	go p.poll() // a handler may ask the node something
 }
 
-// change makes a new list of the flows.
-func (p *port) change(f func([]*inflow) []*inflow) {
+// replaceFlows makes a new list of the flows.
+func (p *port) replaceFlows(f func([]*inflow) []*inflow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := f(slices.Clone(*p.in.Load()))
@@ -316,8 +316,8 @@ func (p *port) peerGone(a wire.Addr) {
 	go p.poll() // a handler may ask the node something
 }
 
-// end has whoever waits know that the port has ended.
-func (p *port) end() {
+// markEnded has whoever waits know that the port has ended.
+func (p *port) markEnded() {
 	p.mu.Lock()
 	p.dead = true
 	for _, c := range p.answers {
@@ -338,7 +338,7 @@ func (p *port) close() {
 	if p.bell != nil {
 		_ = p.bell.Close()
 	}
-	p.end()
+	p.markEnded()
 }
 
 // listen polls when the bell rings. Where it rings late, for what somebody has moved before the
@@ -353,16 +353,16 @@ func (p *port) listen() {
 		before := p.moved.Load()
 		p.poll()
 		if p.moved.Load() == before {
-			p.arm()
+			p.armBell()
 		}
 	}
 }
 
-// arm has the bell ring for what arrives, and for what has.
-func (p *port) arm() {
+// armBell has the bell ring for what arrives, and for what has.
+func (p *port) armBell() {
 	ready := false
 	for _, f := range *p.in.Load() {
-		f.arm()
+		f.armBell()
 		ready = f.ready() || ready
 	}
 	if ready {
@@ -380,7 +380,7 @@ func (p *port) poll() {
 			}
 		}
 		p.again.Store(false)
-		p.drain()
+		p.drainFlows()
 		p.polling.Store(false)
 		if !p.again.Load() {
 			return
@@ -388,14 +388,14 @@ func (p *port) poll() {
 	}
 }
 
-// drain is poll's.
-func (p *port) drain() {
+// drainFlows is poll's.
+func (p *port) drainFlows() {
 	for _, f := range *p.in.Load() {
-		if f.drain() {
+		if f.drainMessages() {
 			if f.target != nil {
 				link.End(f.target)
 			}
-			p.change(func(list []*inflow) []*inflow {
+			p.replaceFlows(func(list []*inflow) []*inflow {
 				return slices.DeleteFunc(list, func(o *inflow) bool { return o == f })
 			})
 		}

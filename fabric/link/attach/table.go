@@ -28,7 +28,7 @@ func (l *Link) Show(nla atu.NLA, off, n int, v fabric.VPID, to atu.Loan) {
 	x := loan{off, n, v, to}
 	l.lent[nla] = x
 	if p := l.ports[key{fabric.UnitRMA, v}]; p != nil {
-		p.show(nla, x)
+		p.showRegion(nla, x)
 	}
 }
 
@@ -41,10 +41,10 @@ func (l *Link) Withdraw(nla atu.NLA, n int, v fabric.VPID) bool {
 		return true
 	}
 	if p := l.ports[key{fabric.UnitRMA, v}]; p != nil {
-		p.clear(nla, n)
-		for begun := time.Now(); p.used(); {
+		p.clearRegion(nla, n)
+		for begun := time.Now(); p.inUse(); {
 			if time.Since(begun) > withdrawWait {
-				p.show(nla, x)
+				p.showRegion(nla, x)
 				return false
 			}
 		}
@@ -61,29 +61,29 @@ func pages(nla atu.NLA, n int) (first, count int) {
 	return nla.Page(), (nla.Offset() + n + atu.PageSize - 1) / atu.PageSize
 }
 
-// show enters a region in the port's table. The link's lock is held.
-func (p *port) show(nla atu.NLA, x loan) {
+// showRegion enters a region in the port's table. The link's lock is held.
+func (p *port) showRegion(nla atu.NLA, x loan) {
 	first, count := pages(nla, x.n)
 	file := (x.off - wire.ArenaOff) / atu.PageSize
 	table := p.table.Memory().Words(8*first, count)
 	for i := range table {
 		table[i].Store(uint64(wire.MakeEntry(nla, file+i, x.Access, !x.All, x.Node)))
 	}
-	p.count(wire.CounterRegistered, uint64(count)*atu.PageSize)
+	p.addCount(wire.CounterRegistered, uint64(count)*atu.PageSize)
 }
 
-// clear takes a region out of the port's table. The link's lock is held.
-func (p *port) clear(nla atu.NLA, n int) {
+// clearRegion takes a region out of the port's table. The link's lock is held.
+func (p *port) clearRegion(nla atu.NLA, n int) {
 	first, count := pages(nla, n)
 	table := p.table.Memory().Words(8*first, count)
 	for i := range table {
 		table[i].Store(0)
 	}
-	p.count(wire.CounterRegistered, -uint64(count)*atu.PageSize)
+	p.addCount(wire.CounterRegistered, -uint64(count)*atu.PageSize)
 }
 
-// used says whether a peer's operation runs on memory of the port.
-func (p *port) used() bool {
+// inUse says whether a peer's operation runs on memory of the port.
+func (p *port) inUse() bool {
 	for _, f := range *p.in.Load() {
 		if !f.gone.Load() && words(f.memory.Memory(), wire.FlowBusy).Load() != 0 {
 			return true

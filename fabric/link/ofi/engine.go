@@ -26,13 +26,13 @@ type Engine struct {
 
 var _ stream.Engine = (*Engine)(nil)
 
-// watch begins to wait for the helper's end.
-func (e *Engine) watch() error {
+// watchHelper begins to wait for the helper's end.
+func (e *Engine) watchHelper() error {
 	if err := e.process.ctl.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("ofi: %w", err)
 	}
 	e.watching.Go(func() {
-		_, err := e.process.hear("") // nothing is to come but the reason
+		_, err := e.process.readLine("") // nothing is to come but the reason
 		if err == nil {
 			err = fmt.Errorf("%w: it sent no message", ErrHelper)
 		}
@@ -54,10 +54,10 @@ func (e *Engine) Fd() int { return e.ring.bell }
 func (e *Engine) Hush() { e.ring.hush() }
 
 // Want implements stream.Engine.
-func (e *Engine) Want() { e.ring.want() }
+func (e *Engine) Want() { e.ring.armSent() }
 
 // Arm implements stream.Engine.
-func (e *Engine) Arm() bool { return e.ring.arm() && e.cause.Err() == nil }
+func (e *Engine) Arm() bool { return e.ring.armReceived() && e.cause.Err() == nil }
 
 // Send implements stream.Engine.
 func (e *Engine) Send(parts [][]byte) (int, syscall.Errno) {
@@ -99,7 +99,7 @@ func (e *Engine) Err() error {
 
 // Close implements stream.Engine.
 func (e *Engine) Close() {
-	e.process.end()
+	e.process.killAndWait()
 	e.watching.Wait()
 	e.ring.close()
 }

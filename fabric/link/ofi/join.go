@@ -53,7 +53,7 @@ func CheckProvider(name string) error {
 	if len(name) >= failureOff-providerOff || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_;") != "" {
 		return fmt.Errorf("ofi: %q is not the name of a provider: %s: %w", name, use, fabric.ErrInvalid)
 	}
-	return refuse(name)
+	return refusal(name)
 }
 
 // Check reports whether links can be made by libfabric with this provider on this host: it
@@ -63,9 +63,9 @@ func Check(ctx context.Context, provider string) error {
 	if err != nil {
 		return err
 	}
-	e, err := open(cfg, true, netip.IPv6Unspecified())
+	e, err := startEngine(cfg, true, netip.IPv6Unspecified())
 	if err != nil {
-		e, err = open(cfg, true, netip.IPv4Unspecified()) // of a host without IPv6
+		e, err = startEngine(cfg, true, netip.IPv4Unspecified()) // of a host without IPv6
 	}
 	if err != nil {
 		return err
@@ -113,15 +113,15 @@ func Join(ctx context.Context, ctl net.Conn, cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(ctl.SetDeadline(time.Time{}), e.watch()); err != nil {
+	if err := errors.Join(ctl.SetDeadline(time.Time{}), e.watchHelper()); err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// open starts a helper, and looks at its libfabric.
-func open(cfg Config, listens bool, at netip.Addr) (*Engine, error) {
+// startEngine starts a helper, and looks at its libfabric.
+func startEngine(cfg Config, listens bool, at netip.Addr) (*Engine, error) {
 	r, err := newRing()
 	if err != nil {
 		return nil, err
@@ -134,12 +134,12 @@ func open(cfg Config, listens bool, at netip.Addr) (*Engine, error) {
 		args = append(args, cfg.Provider)
 	}
 	e := &Engine{ring: r}
-	if e.process, err = start(cfg.Helper, r, args...); err != nil {
+	if e.process, err = startHelper(cfg.Helper, r, args...); err != nil {
 		r.close()
 		return nil, err
 	}
 	if err = e.process.ctl.SetDeadline(time.Now().Add(cfg.Timeout)); err == nil {
-		err = e.look()
+		err = e.checkLibrary()
 	}
 	if err != nil {
 		e.Close()
@@ -148,9 +148,9 @@ func open(cfg Config, listens bool, at netip.Addr) (*Engine, error) {
 	return e, nil
 }
 
-// look hears what libfabric the helper has, and refuses those that do not work.
-func (e *Engine) look() error {
-	line, err := e.process.hear("info")
+// checkLibrary hears what libfabric the helper has, and refuses those that do not work.
+func (e *Engine) checkLibrary() error {
+	line, err := e.process.readLine("info")
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (e *Engine) look() error {
 	}
 	e.info.library, e.info.version = version(library), version(own)
 	e.info.provider = plain(e.info.provider)
-	return e.info.refuse()
+	return e.info.refusal()
 }
 
 // listen is Join of the node with the lower ID.
@@ -182,7 +182,7 @@ func listen(ctl net.Conn, cfg Config, deadline time.Time) (e *Engine, err error)
 		err = hearPlace(ctl, &at) // in time, or the peer has failed
 	}
 	if err == nil {
-		_, err = e.process.hear("up")
+		_, err = e.process.readLine("up")
 	}
 	return e.orClose(err)
 }
@@ -204,10 +204,10 @@ func connect(ctl net.Conn, cfg Config, deadline time.Time) (e *Engine, err error
 		e, err = opened(ctl.RemoteAddr(), cfg, false, deadline)
 	}
 	if err == nil {
-		err = e.process.say("go %d %x %x", at.port, at.tokens[0], at.tokens[1])
+		err = e.process.sendLine("go %d %x %x", at.port, at.tokens[0], at.tokens[1])
 	}
 	if err == nil {
-		_, err = e.process.hear("up")
+		_, err = e.process.readLine("up")
 	}
 	if err != nil {
 		answer.failure = err.Error()
@@ -235,7 +235,7 @@ func opened(addr net.Addr, cfg Config, listens bool, deadline time.Time) (*Engin
 	if err != nil {
 		return nil, fmt.Errorf("ofi: %v is not the address of a host: %w", addr, fabric.ErrInvalid)
 	}
-	e, err := open(cfg, listens, at.Addr().Unmap())
+	e, err := startEngine(cfg, listens, at.Addr().Unmap())
 	if err != nil {
 		return nil, err
 	}
@@ -244,10 +244,10 @@ func opened(addr net.Addr, cfg Config, listens bool, deadline time.Time) (*Engin
 
 // listen has the helper listen, and returns the port.
 func (e *Engine) listen(at *place) (uint16, error) {
-	if err := e.process.say("go 0 %x %x", at.tokens[1], at.tokens[0]); err != nil {
+	if err := e.process.sendLine("go 0 %x %x", at.tokens[1], at.tokens[0]); err != nil {
 		return 0, err
 	}
-	line, err := e.process.hear("port")
+	line, err := e.process.readLine("port")
 	if err != nil {
 		return 0, err
 	}

@@ -49,8 +49,8 @@ func header() []byte {
 	return b
 }
 
-// text is that of a field, fit to be shown.
-func text(b []byte) string {
+// printable is that of a field, fit to be shown.
+func printable(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return plain(s)
 }
@@ -66,7 +66,7 @@ func (o *offer) marshal() []byte {
 func (o *offer) unmarshal(b *[messageLen]byte) {
 	le := binary.LittleEndian
 	o.node, o.peer = fabric.NodeID(le.Uint16(b[nodeOff:])), fabric.NodeID(le.Uint16(b[peerOff:]))
-	o.provider = text(b[providerOff:failureOff])
+	o.provider = printable(b[providerOff:failureOff])
 }
 
 func (p *place) marshal() []byte {
@@ -83,7 +83,7 @@ func (p *place) unmarshal(b *[messageLen]byte) {
 	p.port = binary.LittleEndian.Uint16(b[portOff:])
 	copy(p.tokens[0][:], b[tokensOff:])
 	copy(p.tokens[1][:], b[tokensOff+tokenLen:])
-	p.provider, p.failure = text(b[providerOff:failureOff]), text(b[failureOff:])
+	p.provider, p.failure = printable(b[providerOff:failureOff]), printable(b[failureOff:])
 }
 
 // hearMessage reads a message, of which it checks what both kinds have.

@@ -42,16 +42,16 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the first line.
-func (t *tail) line() string {
+// firstLine is the first line.
+func (t *tail) firstLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, _, _ := strings.Cut(strings.TrimSpace(t.buf.String()), "\n")
 	return first
 }
 
-// start starts a helper with the descriptors of a ring.
-func start(path string, r *ring, args ...string) (*process, error) {
+// startHelper starts a helper with the descriptors of a ring.
+func startHelper(path string, r *ring, args ...string) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("ofi: socketpair: %w", err)
@@ -87,16 +87,16 @@ func start(path string, r *ring, args ...string) (*process, error) {
 	return p, nil
 }
 
-// say sends a line to the helper.
-func (p *process) say(format string, args ...any) error {
+// sendLine sends a line to the helper.
+func (p *process) sendLine(format string, args ...any) error {
 	if _, err := fmt.Fprintf(p.ctl, format+"\n", args...); err != nil {
 		return fmt.Errorf("%w: %w", ErrHelper, err)
 	}
 	return nil
 }
 
-// hear reads a line that begins with word, and returns the rest of it.
-func (p *process) hear(word string) (string, error) {
+// readLine reads a line that begins with word, and returns the rest of it.
+func (p *process) readLine(word string) (string, error) {
 	line, err := p.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return "", fmt.Errorf("%w: it sent a line of more than %d bytes", ErrHelper, maxLine)
@@ -105,7 +105,7 @@ func (p *process) hear(word string) (string, error) {
 		return "", fmt.Errorf("%w: no %q in time: %w", ErrProvider, word, err)
 	}
 	if err != nil {
-		return "", p.ended(err)
+		return "", p.endError(err)
 	}
 	first, rest, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
 	switch {
@@ -127,8 +127,8 @@ func plain(s string) string {
 	}, s)
 }
 
-// ended says how a helper has ended that has hung up.
-func (p *process) ended(err error) error {
+// endError says how a helper has ended that has hung up.
+func (p *process) endError(err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("%w: %w", ErrHelper, err)
 	}
@@ -138,7 +138,7 @@ func (p *process) ended(err error) error {
 		state = err.Error()
 	}
 	kill.Stop()
-	said := plain(p.stderr.line())
+	said := plain(p.stderr.firstLine())
 	if strings.Contains(said, "shared librar") {
 		return fmt.Errorf("%w: %s", ErrMissing, said)
 	}
@@ -148,8 +148,8 @@ func (p *process) ended(err error) error {
 	return fmt.Errorf("%w: %s", ErrHelper, state)
 }
 
-// end ends the helper, whatever it does, and waits for that.
-func (p *process) end() {
+// killAndWait ends the helper, whatever it does, and waits for that.
+func (p *process) killAndWait() {
 	_ = p.ctl.Close()
 	_ = p.cmd.Process.Kill()
 	_ = p.wait() // it was killed

@@ -20,8 +20,8 @@ var unusable = map[string]string{
 // use says how the user can get out of it.
 const use = "use tcp, or that of RDMA hardware, such as verbs"
 
-// refuse says why a provider is not used.
-func refuse(provider string) error {
+// refusal says why a provider is not used.
+func refusal(provider string) error {
 	name, _, _ := strings.Cut(strings.ToLower(provider), ";")
 	if why := unusable[name]; why != "" {
 		return fmt.Errorf("%w: libfabric's provider %s is not supported: %s: %s", ErrRefused, name, why, use)
@@ -36,10 +36,10 @@ type info struct {
 	version  version
 }
 
-// refuse says why this libfabric, or its provider, is not used. A provider that is part of
+// refusal says why this libfabric, or its provider, is not used. A provider that is part of
 // libfabric has its version: 118.0 is that of 1.18.0.
-func (i info) refuse() error {
-	if err := refuse(i.provider); err != nil {
+func (i info) refusal() error {
+	if err := refusal(i.provider); err != nil {
 		return err
 	}
 	const bad = 1<<16 | 18

@@ -94,8 +94,8 @@ func (r *ring) rouse() {
 	}
 }
 
-// room is how many slots can be filled.
-func (r *ring) room() (int, error) {
+// freeSlots is how many slots can be filled.
+func (r *ring) freeSlots() (int, error) {
 	waiting := r.told - r.words[txDone].Load()
 	if waiting > ringSlots {
 		return 0, fmt.Errorf("%w: %d messages are being sent", ErrHelper, waiting)
@@ -105,7 +105,7 @@ func (r *ring) room() (int, error) {
 
 // send copies what fits of parts into slots, and returns how many bytes that is.
 func (r *ring) send(parts [][]byte) (n int, err error) {
-	room, err := r.room()
+	room, err := r.freeSlots()
 	if err != nil {
 		return 0, err
 	}
@@ -136,10 +136,10 @@ func (r *ring) tell(slot, n int) {
 	r.told++
 }
 
-// want has the helper ring when it has sent something.
-func (r *ring) want() {
+// armSent has the helper ring when it has sent something.
+func (r *ring) armSent() {
 	r.words[txWaits].Swap(1)
-	if n, err := r.room(); n > 0 || err != nil {
+	if n, err := r.freeSlots(); n > 0 || err != nil {
 		ringBell(r.bell)
 	}
 }
@@ -173,8 +173,8 @@ func (r *ring) receive(place, more []byte) (int, error) {
 	return n, nil
 }
 
-// arm has the helper ring when a message comes. It returns false if one has come.
-func (r *ring) arm() bool {
+// armReceived has the helper ring when a message comes. It returns false if one has come.
+func (r *ring) armReceived() bool {
 	r.words[rxWaits].Swap(1)
 	return r.words[rxTold].Load() == r.done.Load()
 }

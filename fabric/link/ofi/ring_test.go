@@ -143,7 +143,7 @@ func TestRingBells(t *testing.T) {
 	if !rung(r.wake) || rung(r.wake) || r.words[sleeps].Load() != 0 {
 		t.Error("a helper that sleeps was not woken once")
 	}
-	if r.want(); !rung(r.bell) {
+	if r.armSent(); !rung(r.bell) {
 		t.Error("there is room, and nobody says so")
 	}
 	for range ringSlots - 3 {
@@ -152,14 +152,14 @@ func TestRingBells(t *testing.T) {
 	if n, err := r.send([][]byte{{1}}); n != 0 || err != nil {
 		t.Errorf("sent %d (%v) without room", n, err)
 	}
-	if r.want(); rung(r.bell) || r.words[txWaits].Load() != 1 {
+	if r.armSent(); rung(r.bell) || r.words[txWaits].Load() != 1 {
 		t.Error("there is no room, and somebody says so")
 	}
-	if !r.arm() || r.words[rxWaits].Load() != 1 {
+	if !r.armReceived() || r.words[rxWaits].Load() != 1 {
 		t.Error("nothing has come, and it cannot be waited for")
 	}
 	r.echo()
-	if r.arm() {
+	if r.armReceived() {
 		t.Error("something has come, and would be waited for")
 	}
 	// A helper that sleeps with too few receives is woken when there are slots for more.
@@ -239,8 +239,8 @@ func FuzzRing(f *testing.F) {
 			if n, err := r.send([][]byte{buf}); n < 0 || n > len(buf) || err != nil && n != 0 {
 				t.Fatal(n, err)
 			}
-			r.want()
-			r.arm()
+			r.armSent()
+			r.armReceived()
 		}
 	})
 }
@@ -295,7 +295,7 @@ func TestRefuse(t *testing.T) {
 		{info{2 << 16, "verbs", 200 << 16}, true}, {info{1<<16 | 17, "net", 117 << 16}, false},
 		{info{1<<16 | 17, "sockets", 117 << 16}, false}, {info{1<<16 | 17, "UDP;ofi_rxd", 117 << 16}, false},
 	} {
-		if err := tt.i.refuse(); (err == nil) != tt.good || err != nil && !errors.Is(err, ErrRefused) {
+		if err := tt.i.refusal(); (err == nil) != tt.good || err != nil && !errors.Is(err, ErrRefused) {
 			t.Errorf("%v: %v", tt.i, err)
 		}
 	}
@@ -313,7 +313,7 @@ func TestStranger(t *testing.T) {
 	}
 	cfg := Config{Provider: "tcp", Helper: path, Timeout: time.Minute}
 	helper := func(listens bool) *Engine {
-		e, err := open(cfg, listens, netip.MustParseAddr("127.0.0.1"))
+		e, err := startEngine(cfg, listens, netip.MustParseAddr("127.0.0.1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,10 +342,10 @@ func TestStranger(t *testing.T) {
 	}
 	connect := func(mine, theirs [tokenLen]byte) error {
 		c := helper(false)
-		if err := c.process.say("go %d %x %x", port, mine, theirs); err != nil {
+		if err := c.process.sendLine("go %d %x %x", port, mine, theirs); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.process.hear("up")
+		_, err := c.process.readLine("up")
 		return err
 	}
 	if err := connect(at.tokens[1], at.tokens[1]); !errors.Is(err, ErrProvider) {
@@ -354,7 +354,7 @@ func TestStranger(t *testing.T) {
 	if err := connect(at.tokens[0], at.tokens[1]); err != nil {
 		t.Errorf("with the token: %v", err)
 	}
-	if _, err := l.process.hear("up"); err != nil {
+	if _, err := l.process.readLine("up"); err != nil {
 		t.Errorf("the listener: %v", err)
 	}
 	// A listener that is not the one that was meant.

@@ -21,7 +21,7 @@ import (
 
 // drive is what belongs to the driver, and what it shares.
 type drive struct {
-	by     link.Driver   // nil: there is none
+	driver link.Driver   // nil: there is none
 	left   chan struct{} // closed by Leave
 	buf    [64]byte      // belongs to the driver
 	moved  uint64        // belongs to the driver; Link.moved at the last Serve
@@ -55,11 +55,11 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 		return 0, false
 	}
 	l.hush()
-	if l.idle() {
+	if l.nothingToDo() {
 		return 0, true
 	}
 	pos := l.pos.Load()
-	if !l.enter() { // another goroutine has the lock, and looks again
+	if !l.lockPump() { // another goroutine has the lock, and looks again
 		return 0, true
 	}
 	l.pumpOnce()
@@ -85,17 +85,17 @@ func (s served) Arm() time.Duration {
 	l := s.Link
 	l.awake.Store(false)
 	if p := l.polls.Load(); p != l.drive.looked && !l.armWanted.Load() {
-		l.drive.looked = p // a consumer polls: as in serve
+		l.drive.looked = p // a consumer polls: as in waitAndPump
 		return pollNap
 	}
 	l.armWanted.Store(false)
-	l.arm()
+	l.armBell()
 	// If another goroutine is at the pump, it looks again after this.
 	if l.failed.Load() {
 		return 0
 	}
-	if !l.idle() && l.enter() {
-		l.leave()
+	if !l.nothingToDo() && l.lockPump() {
+		l.unlockPump()
 		return 0
 	}
 	if l.hush() {

@@ -18,8 +18,8 @@ import (
 // maxArena is the largest arena of a peer that is mapped.
 const maxArena = 1 << 34
 
-// greet exchanges hellos and descriptors with the peer, and maps what it sent.
-func (l *Link) greet(timeout time.Duration) error {
+// exchangeHellos exchanges hellos and descriptors with the peer, and maps what it sent.
+func (l *Link) exchangeHellos(timeout time.Duration) error {
 	mine := hello{version: Version, node: l.nic.ID(), segment: segmentSize, arena: uint64(len(l.arena.Bytes()))}
 	b, err := mine.AppendBinary(nil)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 type inflow struct {
 	// l is nil when the link is down: mailboxes remember their flows, and must not
 	// keep links.
-	l      atomic.Pointer[Link]
-	id     uint16
-	target link.Flow // nil: nobody was there
-	word   uint64    // source and flow number of status words
-	limit  uint64
-	got    uint64 // messages that came; belongs to the pump
+	l        atomic.Pointer[Link]
+	id       uint16
+	target   link.Flow // nil: nobody was there
+	word     uint64    // source and flow number of status words
+	limit    uint64
+	received uint64 // messages that came; belongs to the pump
 
 	dead     atomic.Bool
 	reported atomic.Uint64 // the peer's want that was answered last
@@ -31,9 +31,9 @@ type inflow struct {
 // sourceMask are the bits of a status word that the link answers for.
 const sourceMask = kindMask | flowMask<<flowShift | phaseBit
 
-// accept is called by the pump: it opens the mailbox for the flow in m.
-func (l *Link) accept(m *message) (*inflow, bool) {
-	if m.id >= MaxFlows || l.in(uint64(m.id)) != nil || !m.from.Valid() || !m.to.Valid() {
+// acceptFlow is called by the pump: it opens the mailbox for the flow in m.
+func (l *Link) acceptFlow(m *message) (*inflow, bool) {
+	if m.id >= MaxFlows || l.inflowByID(uint64(m.id)) != nil || !m.from.Valid() || !m.to.Valid() {
 		return nil, false
 	}
 	f := &inflow{id: m.id}
@@ -55,33 +55,33 @@ func (l *Link) accept(m *message) (*inflow, bool) {
 	return f, true
 }
 
-// in is the flow with a number of the peer's, or nil. It belongs to the pump.
-func (l *Link) in(id uint64) *inflow {
+// inflowByID is the flow with a number of the peer's, or nil. It belongs to the pump.
+func (l *Link) inflowByID(id uint64) *inflow {
 	if id >= uint64(len(l.ins)) {
 		return nil
 	}
 	return l.ins[id]
 }
 
-// deliver moves a message to the mailbox. It belongs to the pump. It returns false
+// deliverMessage moves a message to the mailbox. It belongs to the pump. It returns false
 // if the peer sends without credit.
-func (l *Link) deliver(f *inflow, status uint64, p foreign.Memory) bool {
+func (l *Link) deliverMessage(f *inflow, status uint64, p foreign.Memory) bool {
 	if f.dead.Load() {
 		return true
 	}
-	f.got++
-	if f.got-l.near.ack[f.id].Load() > f.limit {
+	f.received++
+	if f.received-l.near.ack[f.id].Load() > f.limit {
 		return false
 	}
 	status = status&^sourceMask | f.word
-	if (f.backlog.Some() || !f.place(status, p)) && f.backlog.Add(status, p, f.place) {
+	if (f.backlog.Some() || !f.placeMessage(status, p)) && f.backlog.Add(status, p, f.placeMessage) {
 		l.count.parked.Add(1)
 	}
 	return true
 }
 
-// place puts a message into the mailbox; false if it is full.
-func (f *inflow) place(status uint64, p foreign.Memory) bool {
+// placeMessage puts a message into the mailbox; false if it is full.
+func (f *inflow) placeMessage(status uint64, p foreign.Memory) bool {
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
@@ -93,20 +93,20 @@ func (f *inflow) place(status uint64, p foreign.Memory) bool {
 
 // Resume implements link.Credit.
 func (f *inflow) Resume() {
-	if f.backlog.Resume(f.place) {
+	if f.backlog.Resume(f.placeMessage) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
 	}
-	f.finish()
+	f.endInMailbox()
 }
 
 // end is called when the link is down: only what waits is still to be placed.
 func (f *inflow) end() {
 	f.l.Store(nil)
-	f.finish()
+	f.endInMailbox()
 }
 
-// finish ends the flow in the mailbox, once, when the link is down and nothing waits.
-func (f *inflow) finish() {
+// endInMailbox ends the flow in the mailbox, once, when the link is down and nothing waits.
+func (f *inflow) endInMailbox() {
 	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
 		link.End(f.target)
 	}

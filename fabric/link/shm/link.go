@@ -159,9 +159,9 @@ func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{nic: n, begun: time.Now(), done: make(chan struct{})}
-	l.drive.by, l.drive.left = cfg.Driver, make(chan struct{})
+	l.drive.driver, l.drive.left = cfg.Driver, make(chan struct{})
 	l.outs.Store(new([]*outflow))
-	if err := l.sock.open(conn); err != nil {
+	if err := l.sock.takeSocket(conn); err != nil {
 		return nil, err
 	}
 	if l.arena, err = n.ATU().Arena(); err != nil {
@@ -177,9 +177,9 @@ func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 		l.ops.free = append(l.ops.free, uint16(MaxOps-1-id))
 	}
 	n.AddLink(active{l}) // publishes the mailboxes before the peer can look
-	err = l.greet(cfg.HelloTimeout)
+	err = l.exchangeHellos(cfg.HelloTimeout)
 	if err == nil && cfg.Driver != nil {
-		if err = l.sock.release(); err != nil {
+		if err = l.sock.detach(); err != nil {
 			l.farArena.close()
 		}
 	}
@@ -195,7 +195,7 @@ func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	if cfg.Driver != nil && !cfg.Driver.Take(served{l}) {
 		served{l}.Leave()
 	}
-	go l.serve()
+	go l.waitAndPump()
 	return l, nil
 }
 
@@ -229,21 +229,21 @@ func (l *Link) fail(why error) bool {
 	l.down.Store(true)
 	l.failed.Store(true)
 	l.sock.hangUp()
-	if d := &l.drive; d.by != nil {
+	if d := &l.drive; d.driver != nil {
 		select {
 		case <-d.left:
 		default:
-			d.by.Wake()
+			d.driver.Wake()
 		}
 	}
 	return true
 }
 
-// serve is the link's goroutine: it waits for the bell when nobody polls. With a
+// waitAndPump is the link's goroutine: it waits for the bell when nobody polls. With a
 // driver it begins when the driver has left.
-func (l *Link) serve() {
+func (l *Link) waitAndPump() {
 	defer close(l.done)
-	if l.drive.by != nil {
+	if l.drive.driver != nil {
 		<-l.drive.left
 		l.awake.Store(false)
 		if err := l.sock.restore(); err != nil {
@@ -264,7 +264,7 @@ func (l *Link) serve() {
 			deadline = true
 		default:
 			l.armWanted.Store(false)
-			if l.arm(); !l.nothing() {
+			if l.armBell(); !l.nothing() {
 				continue
 			}
 			if deadline {
@@ -310,7 +310,7 @@ func (l *Link) part(wait bool) {
 	}
 	_ = l.sock.conn.Close() // nothing was to be sent any more
 	l.endAll()
-	l.stop()
+	l.lockForGood()
 	l.retire()
 }
 
@@ -326,7 +326,7 @@ func (l *Link) retire() {
 }
 
 // nothing is idle, or down: there is nothing to do.
-func (l *Link) nothing() bool { return l.down.Load() || l.idle() }
+func (l *Link) nothing() bool { return l.down.Load() || l.nothingToDo() }
 
 // Poll implements link.Active.
 func (a active) Poll() {
@@ -351,12 +351,12 @@ func (a active) Arm() {
 	if l.awake.Load() {
 		return
 	}
-	if l.arm() && !l.nothing() {
+	if l.armBell() && !l.nothing() {
 		go l.pump() // the caller must not be interrupted
 	}
 }
 
-// arm has the peer ring, once. It returns false if it was armed already.
+// armBell has the peer ring, once. It returns false if it was armed already.
 //
 //	this side                    peer
 //	─────────                    ────
@@ -365,7 +365,7 @@ func (a active) Arm() {
 //
 // All four are sequentially consistent, so that (2) sees (a) or (b) sees (1). The
 // peer rings once for a number.
-func (l *Link) arm() bool {
+func (l *Link) armBell() bool {
 	if !l.armed.CompareAndSwap(false, true) {
 		return false
 	}

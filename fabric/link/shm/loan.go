@@ -116,12 +116,12 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	if nla == 0 || nla.Generation() != g.Remote.Generation() || l.down.Load() || l.out.starved.Load() {
 		return false
 	}
-	if !l.reading.begin(l, i, nla) {
+	if !l.reading.beginRead(l, i, nla) {
 		return false
 	}
 	data, st := l.loaned(e, nla, g)
 	if st != fabric.StatusOK {
-		l.reading.end(l, i)
+		l.reading.endRead(l, i)
 		return false
 	}
 	shm.Observe()
@@ -131,9 +131,9 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	_ = s.Data(0, data) // an error is the sink's, which remembers it for Done
 	l.farArena.giveBack()
 	shm.Publish()
-	l.reading.end(l, i)
+	l.reading.endRead(l, i)
 	if g.Notify {
-		l.out.post(&message{
+		l.out.queueMessage(&message{
 			kind: kindRead, from: g.From, to: g.To, flags: flagNotify, n: g.Len, remote: uint64(g.Remote),
 		})
 		l.ringLater()
@@ -154,9 +154,9 @@ func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memo
 	return l.farArena.borrow(place+off, g.Len)
 }
 
-// begin shows that the loan at i is read as nla. It returns false if it is read
+// beginRead shows that the loan at i is read as nla. It returns false if it is read
 // under another address, which is going out of date.
-func (r *reading) begin(l *Link, i uint64, nla atu.NLA) bool {
+func (r *reading) beginRead(l *Link, i uint64, nla atu.NLA) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := &l.near.read[i]; r.users[i] == 0 {
@@ -168,7 +168,7 @@ func (r *reading) begin(l *Link, i uint64, nla atu.NLA) bool {
 	return true
 }
 
-func (r *reading) end(l *Link, i uint64) {
+func (r *reading) endRead(l *Link, i uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.users[i]--; r.users[i] == 0 {

@@ -48,8 +48,8 @@ type opTable struct {
 	first   int        // guarded by mu; of waiting
 }
 
-// answered is called by the pump: it checks that an answer belongs to an operation.
-func (t *opTable) answered(m *message) bool {
+// checkAnswer is called by the pump: it checks that an answer belongs to an operation.
+func (t *opTable) checkAnswer(m *message) bool {
 	if m.id >= MaxOps || !m.status.Valid() {
 		return false
 	}
@@ -68,17 +68,17 @@ func (t *opTable) answered(m *message) bool {
 // Get implements link.Port.
 func (p port) Get(g link.Get, s link.Sink) {
 	if !p.readLoan(&g, s) {
-		p.start(request{get: g, sink: s})
+		p.startOrQueue(request{get: g, sink: s})
 	}
 }
 
 // Put implements link.Port.
 func (p port) Put(r link.Put, data []byte, d link.Done) {
-	p.start(request{put: r, data: data, done: d})
+	p.startOrQueue(request{put: r, data: data, done: d})
 }
 
-// start starts an operation, or has it wait for a number.
-func (l *Link) start(r request) {
+// startOrQueue starts an operation, or has it wait for a number.
+func (l *Link) startOrQueue(r request) {
 	t := &l.ops
 	t.mu.Lock()
 	if t.down {
@@ -101,7 +101,7 @@ func (l *Link) start(r request) {
 	t.mu.Unlock()
 	if !ok { // no memory for a copy of the data
 		r.fail(fabric.StatusOverrun)
-		l.next(id)
+		l.giveNumber(id)
 		return
 	}
 	l.out.send(&m)
@@ -153,8 +153,8 @@ func (l *Link) prepareLocked(id uint16, r *request) (m message, ok bool) {
 	return m, true
 }
 
-// next gives the number id to an operation that waits, or back.
-func (l *Link) next(id uint16) {
+// giveNumber gives the number id to an operation that waits, or back.
+func (l *Link) giveNumber(id uint16) {
 	t := &l.ops
 	for {
 		t.mu.Lock()
@@ -179,8 +179,8 @@ func (l *Link) next(id uint16) {
 	}
 }
 
-// answer ends an operation: a GET reads the data where the peer says that it is.
-func (l *Link) answer(m *message) {
+// endOperation ends an operation: a GET reads the data where the peer says that it is.
+func (l *Link) endOperation(m *message) {
 	t := &l.ops
 	t.mu.Lock()
 	o := t.ops[m.id]
@@ -195,13 +195,13 @@ func (l *Link) answer(m *message) {
 		st = l.read(m, o.sink)
 		l.moved.Add(uint64(m.n))
 		l.near.taken.Add(uint64(m.n))
-		l.out.post(&message{kind: kindRelease, id: m.id})
+		l.out.queueMessage(&message{kind: kindRelease, id: m.id})
 		l.ringLater()
 	}
 	if o.bounce != nil {
 		l.arena.Free(o.bounce)
 	}
-	l.next(m.id)
+	l.giveNumber(m.id)
 	if o.sink != nil {
 		o.sink.Done(st)
 		return

@@ -65,13 +65,13 @@ func (f *outflow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 	if f.l.down.Load() {
 		return nil, 0, errDown
 	}
-	if f.opened.Load() || f.open() {
+	if f.opened.Load() || f.announce() {
 		if s, pos := f.l.out.reserve(); s != nil {
 			return &s.Payload, pos, nil
 		}
 	}
 	f.starved.Store(true)
-	if f.opened.Load() || f.open() {
+	if f.opened.Load() || f.announce() {
 		if s, pos := f.l.out.reserveOrWait(); s != nil {
 			return &s.Payload, pos, nil
 		}
@@ -82,8 +82,8 @@ func (f *outflow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 	return nil, 0, errFull
 }
 
-// open tells the peer of the flow, before its first message.
-func (f *outflow) open() bool {
+// announce tells the peer of the flow, before its first message.
+func (f *outflow) announce() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened.Load() {
@@ -95,7 +95,7 @@ func (f *outflow) open() bool {
 	}
 	m := message{kind: kindOpen, id: f.id, from: f.from, to: f.to, n: f.limit}
 	m.put(&s.Payload)
-	commit(s, pos, uint64(kindOpen), msgLen)
+	publishSlot(s, pos, uint64(kindOpen), msgLen)
 	f.opened.Store(true)
 	return true
 }
@@ -106,7 +106,7 @@ const ahead = 2
 
 // Commit implements link.Flow.
 func (f *outflow) Commit(pos, status uint64) {
-	commit(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO), int(status>>lenShift&lenMask))
+	publishSlot(&f.l.out.ring[pos%RingSlots], pos, status&^kindMask|uint64(kindVELO), int(status>>lenShift&lenMask))
 	shm.PrefetchSlot(&f.l.out.ring[(pos+ahead)%RingSlots].Status)
 }
 

@@ -16,10 +16,10 @@ import (
 type probe struct {
 	waits atomic.Bool // one is under way
 
-	mu    sync.Mutex
-	begun time.Time     // guarded by mu: the last one
-	took  time.Duration // guarded by mu: the last one that was answered
-	ended chan struct{} // guarded by mu: closed by the answer
+	mu       sync.Mutex
+	begun    time.Time     // guarded by mu: the last one
+	lastTook time.Duration // guarded by mu: the last one that was answered
+	ended    chan struct{} // guarded by mu: closed by the answer
 }
 
 // RTT measures a round trip to the peer's thread, and waits for it up to limit. 0: no answer
@@ -45,7 +45,7 @@ func (l *Link) RTT(limit time.Duration) time.Duration {
 	case <-ended:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.took
+		return p.lastTook
 	case <-timer.C:
 	case <-l.done:
 	}
@@ -66,7 +66,7 @@ func (l *Link) lookProbe() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waits.Load() && l.far.echo.Load() == l.near.asked.Load() {
-		p.took = max(time.Since(p.begun), 1)
+		p.lastTook = max(time.Since(p.begun), 1)
 		p.waits.Store(false)
 		close(p.ended)
 	}

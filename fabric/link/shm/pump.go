@@ -24,8 +24,8 @@ const (
 	headBatch = RingSlots / 16 // slots given back at a time
 )
 
-// enter takes the pump's lock; if it is taken, its holder will look again.
-func (l *Link) enter() bool {
+// lockPump takes the pump's lock; if it is taken, its holder will look again.
+func (l *Link) lockPump() bool {
 	for {
 		if l.pumping.CompareAndSwap(pumpIdle, pumpRunning) {
 			return true
@@ -36,8 +36,8 @@ func (l *Link) enter() bool {
 	}
 }
 
-// leave releases the lock, and reports whether somebody came meanwhile.
-func (l *Link) leave() bool {
+// unlockPump releases the lock, and reports whether somebody came meanwhile.
+func (l *Link) unlockPump() bool {
 	if l.pumping.CompareAndSwap(pumpRunning, pumpIdle) {
 		return false
 	}
@@ -45,8 +45,8 @@ func (l *Link) leave() bool {
 	return true
 }
 
-// stop takes the lock for good.
-func (l *Link) stop() {
+// lockForGood takes the lock for good.
+func (l *Link) lockForGood() {
 	for !l.pumping.CompareAndSwap(pumpIdle, pumpRunning) {
 		runtime.Gosched()
 	}
@@ -57,8 +57,8 @@ func (l *Link) stop() {
 	}
 }
 
-// idle reports whether the peer has left nothing to do.
-func (l *Link) idle() bool {
+// nothingToDo reports whether the peer has left nothing to do.
+func (l *Link) nothingToDo() bool {
 	pos := l.pos.Load()
 	return (l.inRing[pos%RingSlots].Status.Load()^phase(pos))&phaseBit != 0 &&
 		l.far.events.Load() == l.eventsSeen.Load() && l.far.space.Load() == l.spaceSeen.Load()
@@ -75,7 +75,7 @@ type action struct {
 }
 
 func (l *Link) pump() {
-	for l.enter() && l.pumpOnce() {
+	for l.lockPump() && l.pumpOnce() {
 	}
 }
 
@@ -83,15 +83,15 @@ func (l *Link) pump() {
 // whether there may be more to do here.
 func (l *Link) pumpOnce() bool {
 	var act action
-	more := !l.down.Load() && l.step(&act)
-	again := l.leave()
+	more := !l.down.Load() && l.moveBatch(&act)
+	again := l.unlockPump()
 	l.perform(&act)
 	return more || again
 }
 
-// step moves a batch of messages of one flow, or takes one other message. It
+// moveBatch moves a batch of messages of one flow, or takes one other message. It
 // returns true if there may be more. It belongs to the holder of the lock.
-func (l *Link) step(act *action) (more bool) {
+func (l *Link) moveBatch(act *action) (more bool) {
 	pos := l.pos.Load()
 	for range pumpBatch {
 		s := &l.inRing[pos%RingSlots]
@@ -112,14 +112,14 @@ func (l *Link) step(act *action) (more bool) {
 			s.Payload().CopyTo(b[:])
 			act.msg.get(k, &b)
 			pos++
-			if !l.take(act) {
+			if !l.takeMessage(act) {
 				l.breach("message that cannot be")
 				act.msg.kind = 0
 				return false
 			}
 			break
 		}
-		f := l.in(w >> flowShift & flowMask)
+		f := l.inflowByID(w >> flowShift & flowMask)
 		if f == nil {
 			l.breach("message of a flow that was not opened")
 			return false
@@ -127,7 +127,7 @@ func (l *Link) step(act *action) (more bool) {
 		if act.raise != nil && act.raise != f {
 			break
 		}
-		if !l.deliver(f, w, s.Payload()) {
+		if !l.deliverMessage(f, w, s.Payload()) {
 			l.breach("message without credit")
 			return false
 		}
@@ -159,26 +159,26 @@ func (l *Link) endStep(pos uint64, act *action) {
 	}
 }
 
-// take does the part of a message that has to happen in order. It returns false if
+// takeMessage does the part of a message that has to happen in order. It returns false if
 // it cannot be.
-func (l *Link) take(act *action) (ok bool) {
+func (l *Link) takeMessage(act *action) (ok bool) {
 	m := &act.msg
 	switch m.kind {
 	case kindOpen:
-		act.flow, ok = l.accept(m)
+		act.flow, ok = l.acceptFlow(m)
 	case kindDown:
 		outs := *l.outs.Load()
 		if ok = int(m.id) < len(outs); ok {
 			act.credit = outs[m.id]
 		}
 	case kindGet, kindPut:
-		ok = l.serving.begin(m)
+		ok = l.serving.checkFree(m)
 	case kindRelease:
-		act.lease, ok = l.serving.release(m.id)
+		act.lease, ok = l.serving.takeBack(m.id)
 	case kindRead:
 		ok = true
 	case kindAnswer:
-		ok = l.ops.answered(m)
+		ok = l.ops.checkAnswer(m)
 	}
 	return ok
 }
@@ -204,10 +204,10 @@ func (l *Link) perform(act *action) {
 	case kindPut:
 		l.servePut(&act.msg)
 	case kindRelease:
-		l.end(act.lease, true)
+		l.endLoan(act.lease, true)
 	case kindRead:
 		l.nic.ServeRead(l.peer, act.msg.request())
 	case kindAnswer:
-		l.answer(&act.msg)
+		l.endOperation(&act.msg)
 	}
 }

@@ -28,7 +28,7 @@ type outRing struct {
 func (r *outRing) reserve() (*shm.Slot, uint64) {
 	for {
 		t := r.tail.Load()
-		if int64(t-r.headSeen.Load()) >= RingSlots && !r.room(t) {
+		if int64(t-r.headSeen.Load()) >= RingSlots && !r.hasRoom(t) {
 			return nil, 0
 		}
 		if r.tail.CompareAndSwap(t, t+1) {
@@ -37,8 +37,8 @@ func (r *outRing) reserve() (*shm.Slot, uint64) {
 	}
 }
 
-// room looks at the peer's head and reports whether the slot at t is free.
-func (r *outRing) room(t uint64) bool {
+// hasRoom looks at the peer's head and reports whether the slot at t is free.
+func (r *outRing) hasRoom(t uint64) bool {
 	h := r.l.far.head.Load()
 	shm.Observe()
 	if now := r.tail.Load(); now-h > RingSlots { // read after h, so not below it
@@ -64,11 +64,11 @@ func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
 // firstLine is how much of the payload shares a cache line with the status word.
 const firstLine = 64 - 8
 
-// commit publishes the slot reserved at pos, with n bytes of payload. A long message
+// publishSlot publishes the slot reserved at pos, with n bytes of payload. A long message
 // takes a second line, for which Store would wait before it writes the status word,
 // while the first line goes to the peer, which polls it, and back. Who has to look
 // at what the peer writes afterwards makes the fence.
-func commit(s *shm.Slot, pos, word uint64, n int) {
+func publishSlot(s *shm.Slot, pos, word uint64, n int) {
 	shm.Publish()
 	word = word&^phaseBit | phase(pos)
 	if n > firstLine {
@@ -80,13 +80,13 @@ func commit(s *shm.Slot, pos, word uint64, n int) {
 
 // send sends a message that is not VELO's.
 func (r *outRing) send(m *message) {
-	r.post(m)
+	r.queueMessage(m)
 	r.l.ringBell()
 }
 
-// post puts a message that is not VELO's into the ring, or into a queue before it.
+// queueMessage puts a message that is not VELO's into the ring, or into a queue before it.
 // The queue is bounded by the operations and flows that a link may have.
-func (r *outRing) post(m *message) {
+func (r *outRing) queueMessage(m *message) {
 	if r.l.down.Load() {
 		return
 	}
@@ -103,7 +103,7 @@ func (r *outRing) writeLocked(m *message) bool {
 		return false
 	}
 	m.put(&s.Payload)
-	commit(s, pos, uint64(m.kind), msgLen)
+	publishSlot(s, pos, uint64(m.kind), msgLen)
 	return true
 }
 
@@ -114,10 +114,10 @@ func (r *outRing) resume() bool {
 		return false
 	}
 	r.starved.Store(false) // first: who starves from here on asks anew
-	if !r.room(r.tail.Load()) {
+	if !r.hasRoom(r.tail.Load()) {
 		r.starved.Store(true)
 		r.l.near.space.Add(1)
-		if !r.room(r.tail.Load()) {
+		if !r.hasRoom(r.tail.Load()) {
 			return false
 		}
 	}

@@ -27,7 +27,7 @@ type socket struct {
 	fd  int             // guarded by mu; -1: the runtime has it
 }
 
-func (s *socket) open(conn *net.UnixConn) (err error) {
+func (s *socket) takeSocket(conn *net.UnixConn) (err error) {
 	s.conn, s.fd = conn, -1
 	s.bell = func(fd uintptr) bool { shm.Ring(int(fd)); return true }
 	if s.raw, err = conn.SyscallConn(); err != nil {
@@ -36,8 +36,8 @@ func (s *socket) open(conn *net.UnixConn) (err error) {
 	return nil
 }
 
-// release takes the socket from the runtime.
-func (s *socket) release() error {
+// detach takes the socket from the runtime.
+func (s *socket) detach() error {
 	fd, err := -1, error(nil)
 	cerr := s.raw.Control(func(c uintptr) { fd, err = unix.FcntlInt(c, unix.F_DUPFD_CLOEXEC, 0) })
 	if cerr != nil {

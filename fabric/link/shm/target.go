@@ -15,8 +15,8 @@ type lent struct {
 	bounce []byte
 }
 
-// end takes back what a peer has read, or can no longer read.
-func (l *Link) end(s lent, read bool) {
+// endLoan takes back what a peer has read, or can no longer read.
+func (l *Link) endLoan(s lent, read bool) {
 	if s.lease != nil {
 		s.lease.End(read)
 	}
@@ -42,8 +42,8 @@ type serveTable struct {
 	putDone [MaxOps]putDone
 }
 
-// begin is called by the pump: it checks that the peer's number is free.
-func (t *serveTable) begin(m *message) bool {
+// checkFree is called by the pump: it checks that the peer's number is free.
+func (t *serveTable) checkFree(m *message) bool {
 	if m.id >= MaxOps || m.flags&flagInline != 0 && m.n > maxInline {
 		return false
 	}
@@ -56,8 +56,8 @@ func (t *serveTable) begin(m *message) bool {
 	return true
 }
 
-// release is called by the pump: it takes back what the peer has read.
-func (t *serveTable) release(id uint16) (lent, bool) {
+// takeBack is called by the pump: it takes back what the peer has read.
+func (t *serveTable) takeBack(id uint16) (lent, bool) {
 	if id >= MaxOps {
 		return lent{}, false
 	}
@@ -97,7 +97,7 @@ func (l *Link) serveGet(m *message) {
 	}
 	t.mu.Unlock()
 	if down && st == fabric.StatusOK {
-		l.end(s, false)
+		l.endLoan(s, false)
 		return
 	}
 	l.out.send(&a)
@@ -178,6 +178,6 @@ func (l *Link) endAll() {
 	}
 	t.mu.Unlock()
 	for _, s := range open {
-		l.end(s, false)
+		l.endLoan(s, false)
 	}
 }

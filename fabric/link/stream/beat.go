@@ -30,17 +30,17 @@ type beat struct {
 // that the peer asks is a sign of life, too.
 const stale = 10
 
-// start begins to beat.
-func (b *beat) start(l *Link) {
+// startTimer begins to beat.
+func (b *beat) startTimer(l *Link) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = time.Now()
 	b.last, b.old = b.begun, stale
-	b.timer = time.AfterFunc(0, func() { b.tick(l) }) // at once: the round trip is to be known
+	b.timer = time.AfterFunc(0, func() { b.timerFired(l) }) // at once: the round trip is to be known
 }
 
-// stop ends it. A tick may still run.
-func (b *beat) stop() {
+// stopTimer ends it. A tick may still run.
+func (b *beat) stopTimer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.timer != nil {
@@ -48,12 +48,12 @@ func (b *beat) stop() {
 	}
 }
 
-// tick is the timer's.
-func (b *beat) tick(l *Link) {
+// timerFired is the timer's.
+func (b *beat) timerFired(l *Link) {
 	if l.down.Load() {
 		return
 	}
-	ask, dead := b.next(l, time.Now())
+	ask, dead := b.nextBeat(l, time.Now())
 	if dead {
 		l.fail(ErrSilent)
 		return
@@ -63,15 +63,15 @@ func (b *beat) tick(l *Link) {
 		return
 	}
 	if ask != 0 {
-		l.post(&message{kind: kindPing, word: ask})
+		l.queueMessage(&message{kind: kindPing, word: ask})
 		l.schedule()
 	}
 }
 
-// next does what a beat does, and returns the ping to send, or 0, and whether the peer is
+// nextBeat does what a beat does, and returns the ping to send, or 0, and whether the peer is
 // dead. Beats are counted, not time: a process that was stopped for a while has not
 // listened.
-func (b *beat) next(l *Link, now time.Time) (ask uint64, dead bool) {
+func (b *beat) nextBeat(l *Link, now time.Time) (ask uint64, dead bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rx, tx := l.count.RxBytes.Load(), l.count.TxBytes.Load()
@@ -108,8 +108,8 @@ func (b *beat) heard() {
 	b.asks = true
 }
 
-// answered is called by the pump: a ping was answered.
-func (b *beat) answered(l *Link, word uint64) error {
+// pingAnswered is called by the pump: a ping was answered.
+func (b *beat) pingAnswered(l *Link, word uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked == 0 || word != b.asked {

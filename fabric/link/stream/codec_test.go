@@ -45,12 +45,12 @@ func TestMessages(t *testing.T) {
 		}
 		for cut := range tt.b {
 			var m message
-			if n, err := m.parse(tt.b[:cut]); n != 0 || err != nil {
+			if n, err := m.decode(tt.b[:cut]); n != 0 || err != nil {
 				t.Errorf("kind %d cut at %d: %d, %v", tt.m.kind, cut, n, err)
 			}
 		}
 		var m message
-		if n, err := m.parse(append(bytes.Clone(tt.b), 1, 2, 3)); n != len(tt.b) || err != nil || !equal(m, tt.m) {
+		if n, err := m.decode(append(bytes.Clone(tt.b), 1, 2, 3)); n != len(tt.b) || err != nil || !equal(m, tt.m) {
 			t.Errorf("kind %d: %d, %v, %+v", tt.m.kind, n, err, m)
 		}
 	}
@@ -77,7 +77,7 @@ func TestMessagesRefused(t *testing.T) {
 		"PUT ended somehow":    (&message{kind: kindPutEnd, status: 99}).append(nil),
 	} {
 		var m message
-		if n, err := m.parse(b); err == nil {
+		if n, err := m.decode(b); err == nil {
 			t.Errorf("%s: %d, %+v", name, n, m)
 		}
 	}
@@ -89,7 +89,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m, again message
-		n, err := m.parse(b)
+		n, err := m.decode(b)
 		if err != nil || n == 0 {
 			return
 		}
@@ -97,7 +97,7 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("%d bytes of %d", n, len(b))
 		}
 		enc := m.append(nil)
-		if k, err := again.parse(enc); k != len(enc) || err != nil || !equal(m, again) {
+		if k, err := again.decode(enc); k != len(enc) || err != nil || !equal(m, again) {
 			t.Fatalf("%+v becomes %+v, %v", m, again, err)
 		}
 	})
@@ -111,10 +111,10 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		var h, again hello
-		if h.parse((*[helloLen]byte)(b)) != nil {
+		if h.decode((*[helloLen]byte)(b)) != nil {
 			return
 		}
-		if err := again.parse((*[helloLen]byte)(h.append(nil))); err != nil || again != h {
+		if err := again.decode((*[helloLen]byte)(h.append(nil))); err != nil || again != h {
 			t.Fatalf("%+v becomes %+v, %v", h, again, err)
 		}
 	})

@@ -40,8 +40,8 @@ const notSent = 256 << 10
 // given up before the attempt after 6 s. 1 s is the least that Linux takes (6.15 and later).
 const retryMillis = 1000
 
-// adopt takes the socket from the Go runtime, and has events wait for it.
-func (c *conn) adopt(t *net.TCPConn, events int) error {
+// takeSocket takes the socket from the Go runtime, and has events wait for it.
+func (c *conn) takeSocket(t *net.TCPConn, events int) error {
 	raw, err := t.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("stream: connect: %w", err)
@@ -87,11 +87,11 @@ func (c *conn) receive(place, more []byte) (int, syscall.Errno) {
 // buffers reports whether what has come may wait elsewhere than in the socket.
 func (c *conn) buffers() bool { return c.engine != nil || c.crypt != nil }
 
-// owes reports whether the socket has not taken all that was handed over.
-func (c *conn) owes() bool { return c.crypt != nil && c.crypt.under.Pending() > 0 }
+// hasUnsent reports whether the socket has not taken all that was handed over.
+func (c *conn) hasUnsent() bool { return c.crypt != nil && c.crypt.under.Pending() > 0 }
 
-// gone is why the connection has ended.
-func (c *conn) gone() error {
+// endError is why the connection has ended.
+func (c *conn) endError() error {
 	if c.engine != nil {
 		return fmt.Errorf("%w: %w", ErrGone, c.engine.Err())
 	}
@@ -110,9 +110,9 @@ func (c *conn) unread() bool {
 	return err == nil && n > 0
 }
 
-// arm has the driver wait until the socket takes more, or with false not any longer. It
+// armWritable has the driver wait until the socket takes more, or with false not any longer. It
 // belongs to the holder of wmu.
-func (c *conn) arm(events int, on bool) {
+func (c *conn) armWritable(events int, on bool) {
 	if c.engine != nil && on {
 		c.engine.Want() // once: it is asked again each time
 	}

@@ -53,13 +53,13 @@ func (k *crypt) send(parts [][]byte) (n int, errno syscall.Errno) {
 				continue
 			}
 			if errno = k.under.Flush(); errno == syscall.EAGAIN {
-				return n, k.finish()
+				return n, k.sealRecord()
 			} else if errno != 0 {
 				return 0, errno
 			}
 		}
 	}
-	if errno = k.finish(); errno != 0 {
+	if errno = k.sealRecord(); errno != 0 {
 		return 0, errno
 	}
 	if errno = k.under.Flush(); errno == syscall.EAGAIN {
@@ -76,13 +76,13 @@ func (k *crypt) seal(p []byte) (n int, errno syscall.Errno) {
 	}
 	n = min(len(p), recordLen-len(k.plain))
 	if k.plain = append(k.plain, p[:n]...); len(k.plain) == recordLen {
-		errno = k.finish()
+		errno = k.sealRecord()
 	}
 	return n, errno
 }
 
-// finish encrypts the record that is being filled.
-func (k *crypt) finish() (errno syscall.Errno) {
+// sealRecord encrypts the record that is being filled.
+func (k *crypt) sealRecord() (errno syscall.Errno) {
 	if len(k.plain) > 0 {
 		errno = k.write(k.plain)
 		k.plain = k.plain[:0]

@@ -63,14 +63,14 @@ func (l *Link) wake() {
 // woken may not have written yet: what came afterwards and was never read would keep the descriptor
 // readable, and the driver from waiting.
 func (l *Link) heed() {
-	l.note()
+	l.countWake()
 	if l.unheard > 0 {
 		l.hush()
 	}
 }
 
-// note counts a wake.
-func (l *Link) note() {
+// countWake counts a wake.
+func (l *Link) countWake() {
 	if l.woken.Load() {
 		l.woken.Store(false)
 		l.unheard++
@@ -120,7 +120,7 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 		l.resume()
 	}
 	if l.dirty.Load() {
-		l.flush()
+		l.sendQueued()
 		if l.resumeDue.Load() && l.resumeDue.Swap(false) {
 			l.resume()
 		}
@@ -164,14 +164,14 @@ func (l *Link) receive(c *conn) (bytes int) {
 		return 0 // another goroutine receives
 	}
 	for bytes < readBudget && !l.down.Load() {
-		place, more := c.rx.want()
+		place, more := c.rx.nextPlace()
 		n, errno := c.receive(place, more)
 		shm.Observe()
 		if errno == syscall.EAGAIN {
 			break
 		}
 		if errno != 0 || n == 0 {
-			l.fail(c.gone())
+			l.fail(c.endError())
 			break
 		}
 		bytes += n
@@ -198,15 +198,15 @@ func (l *Link) schedule() {
 	if !l.started.Load() || l.awake.Load() {
 		return
 	}
-	l.flush()
+	l.sendQueued()
 	if l.resumeDue.Load() || l.dirty.Load() {
 		l.wake() // not here: the caller may hold a lock that OnCredit takes
 	}
 }
 
-// flush sends what is queued, as far as it goes: messages first, then data, by the connection that
-// has carried the least before the others.
-func (l *Link) flush() {
+// sendQueued sends what is queued, as far as it goes: messages first, then data, by the
+// connection that has carried the least before the others.
+func (l *Link) sendQueued() {
 	l.dirty.Store(false)
 	l.flushConn(l.conns[0])
 	var tried [MaxConns]bool
@@ -228,7 +228,7 @@ func (l *Link) flush() {
 // +checklocksignore: it does not know TryLock
 func (l *Link) flushConn(c *conn) {
 	for range flushTurns {
-		idle := !c.armed.Load() && !c.partial.Load() && !l.out.has(c)
+		idle := !c.armed.Load() && !c.partial.Load() && !l.out.hasFor(c)
 		if idle || c.blocked.Load() || l.down.Load() || !c.wmu.TryLock() {
 			return
 		}
@@ -249,12 +249,12 @@ func (l *Link) write(c *conn) (ends []sent) {
 	if l.down.Load() {
 		return nil
 	}
-	if c.owes() {
+	if c.hasUnsent() {
 		if errno := c.crypt.under.Flush(); errno == syscall.EAGAIN {
 			l.stuck(c)
 			return nil
 		} else if errno != 0 {
-			l.fail(c.gone())
+			l.fail(c.endError())
 			return nil
 		}
 	}
@@ -267,11 +267,11 @@ func (l *Link) write(c *conn) (ends []sent) {
 		}
 		if b.empty() { // what was owed is gone, and no more is there
 			c.partial.Store(false)
-			c.arm(l.events.set, false)
+			c.armWritable(l.events.set, false)
 			return nil
 		}
 	}
-	c.iov = b.parts(c.iov[:0])
+	c.iov = b.appendUnsent(c.iov[:0])
 	shm.Publish()
 	n, errno := c.send(c.iov, b.more)
 	clear(c.iov)
@@ -279,7 +279,7 @@ func (l *Link) write(c *conn) (ends []sent) {
 	case errno == syscall.EAGAIN:
 		n = 0
 	case errno != 0:
-		l.fail(c.gone())
+		l.fail(c.endError())
 		return nil
 	}
 	l.count.Writes.Add(1)
@@ -287,10 +287,10 @@ func (l *Link) write(c *conn) (ends []sent) {
 	c.carried.Add(uint64(n))
 	l.moved.Add(uint64(max(n-len(b.ctl), 0)))
 	ends = b.wrote(n, c.ends[:0])
-	if b.empty() && !c.owes() {
+	if b.empty() && !c.hasUnsent() {
 		c.partial.Store(false)
 		c.blocked.Store(false)
-		c.arm(l.events.set, false)
+		c.armWritable(l.events.set, false)
 		return ends
 	}
 	if list := b.unstarted(); len(list) > 0 {
@@ -305,7 +305,7 @@ func (l *Link) stuck(c *conn) {
 	l.count.Blocked.Add(1)
 	c.partial.Store(true)
 	c.blocked.Store(true)
-	c.arm(l.events.set, true)
+	c.armWritable(l.events.set, true)
 }
 
 // sent ends a transfer of which all was sent.

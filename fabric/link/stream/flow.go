@@ -64,7 +64,7 @@ func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	f := &outflow{l: l, id: uint16(len(old)), limit: int(limit), credit: c}
 	list := append(old, f) // readers of the old slice do not look beyond its end
 	l.outs.Store(&list)
-	l.out.add(&message{kind: kindOpen, flow: f.id, from: from, to: to})
+	l.out.addMessage(&message{kind: kindOpen, flow: f.id, from: from, to: to})
 	return f, nil
 }
 
@@ -167,15 +167,15 @@ var _ link.Remote = (*outflow)(nil)
 type inflow struct {
 	// l is nil when the link is down: mailboxes remember their flows, and must not
 	// keep links.
-	l      atomic.Pointer[Link]
-	id     uint16
-	target link.Flow // nil: nobody was there
-	limit  uint64
-	got    uint64        // the pump's
-	acked  atomic.Uint64 // consumed here
-	dead   atomic.Bool
-	raised bool // the pump's: Raise is due
-	listed bool // guarded by outbox.mu: among its returns
+	l        atomic.Pointer[Link]
+	id       uint16
+	target   link.Flow // nil: nobody was there
+	limit    uint64
+	received uint64        // the pump's
+	acked    atomic.Uint64 // consumed here
+	dead     atomic.Bool
+	raised   bool // the pump's: Raise is due
+	listed   bool // guarded by outbox.mu: among its returns
 
 	backlog link.Backlog
 	ended   atomic.Bool // the mailbox was told
@@ -183,8 +183,8 @@ type inflow struct {
 
 var _ link.Credit = (*inflow)(nil)
 
-// accept is called by the pump: it opens the mailbox for a flow of the peer.
-func (l *Link) accept(m *message) error {
+// acceptFlow is called by the pump: it opens the mailbox for a flow of the peer.
+func (l *Link) acceptFlow(m *message) error {
 	if int(m.flow) != len(l.ins) {
 		return fmt.Errorf("flow %d after %d", m.flow, len(l.ins))
 	}
@@ -194,7 +194,7 @@ func (l *Link) accept(m *message) error {
 	t, err := l.nic.AcceptFlow(l.cfg.Peer, m.from, m.to, f)
 	if err != nil {
 		f.dead.Store(true)
-		l.post(&message{kind: kindDown, flow: f.id})
+		l.queueMessage(&message{kind: kindDown, flow: f.id})
 		return nil
 	}
 	f.target = t
@@ -204,8 +204,8 @@ func (l *Link) accept(m *message) error {
 	return nil
 }
 
-// deliver is called by the pump: it moves a message to the mailbox.
-func (l *Link) deliver(m *message) error {
+// deliverMessage is called by the pump: it moves a message to the mailbox.
+func (l *Link) deliverMessage(m *message) error {
 	if int(m.flow) >= len(l.ins) {
 		return fmt.Errorf("message of flow %d, which was not opened", m.flow)
 	}
@@ -214,23 +214,23 @@ func (l *Link) deliver(m *message) error {
 	if f.dead.Load() {
 		return nil
 	}
-	if f.got++; f.got-f.acked.Load() > f.limit {
+	if f.received++; f.received-f.acked.Load() > f.limit {
 		return errors.New("message without credit")
 	}
 	status := velo.WordFrom(m.word, l.cfg.Peer, f.target.ID())
 	p := foreign.Of(m.payload)
-	if (f.backlog.Some() || !f.place(status, p)) && f.backlog.Add(status, p, f.place) {
+	if (f.backlog.Some() || !f.placeMessage(status, p)) && f.backlog.Add(status, p, f.placeMessage) {
 		l.count.Parked.Add(1)
 	}
 	if !f.raised {
 		f.raised = true
-		l.calls.add(call{do: callRaise, in: f})
+		l.calls.addCall(call{do: callRaise, in: f})
 	}
 	return nil
 }
 
-// place puts a message into the mailbox; false if it is full.
-func (f *inflow) place(status uint64, p foreign.Memory) bool {
+// placeMessage puts a message into the mailbox; false if it is full.
+func (f *inflow) placeMessage(status uint64, p foreign.Memory) bool {
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
@@ -242,20 +242,20 @@ func (f *inflow) place(status uint64, p foreign.Memory) bool {
 
 // Resume implements link.Credit.
 func (f *inflow) Resume() {
-	if f.backlog.Resume(f.place) {
+	if f.backlog.Resume(f.placeMessage) {
 		go f.target.Raise() // not here: the caller is the mailbox's reader
 	}
-	f.finish()
+	f.endInMailbox()
 }
 
 // end is called when the link is down: only what waits is still to be placed.
 func (f *inflow) end() {
 	f.l.Store(nil)
-	f.finish()
+	f.endInMailbox()
 }
 
-// finish ends the flow in the mailbox, once, when the link is down and nothing waits.
-func (f *inflow) finish() {
+// endInMailbox ends the flow in the mailbox, once, when the link is down and nothing waits.
+func (f *inflow) endInMailbox() {
 	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
 		link.End(f.target)
 	}
@@ -274,7 +274,7 @@ func (f *inflow) Return(total uint64) {
 func (f *inflow) Down() {
 	f.dead.Store(true)
 	if l := f.l.Load(); l != nil {
-		l.post(&message{kind: kindDown, flow: f.id})
+		l.queueMessage(&message{kind: kindDown, flow: f.id})
 		l.schedule()
 	}
 }

@@ -61,7 +61,7 @@ func FuzzPeer(f *testing.F) {
 		(port{l}).Put(link.Put{From: 1, To: 1}, memory[:100], &done)
 		(port{l}).Put(link.Put{From: 1, To: 1}, memory, &done)
 		for len(b) > 0 {
-			place, more := c.rx.want()
+			place, more := c.rx.nextPlace()
 			n := copy(place, b[:min(len(b), 1+int(step))])
 			n += copy(more, b[n:max(n, min(len(b), 1+int(step)))])
 			b = b[n:]
@@ -113,12 +113,12 @@ func kinds(t *testing.T, l *Link) (list []kind) {
 	l.out.mu.Unlock()
 	b := &l.conns[0].batch
 	var bytes []byte
-	for _, p := range b.parts(nil) {
+	for _, p := range b.appendUnsent(nil) {
 		bytes = append(bytes, p...)
 	}
 	for len(bytes) > 0 {
 		var m message
-		n, err := m.parse(bytes)
+		n, err := m.decode(bytes)
 		if err != nil || n == 0 {
 			t.Fatalf("%d bytes: %v", len(bytes), err)
 		}
@@ -159,7 +159,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 	}
 	f.Commit(pos, 8<<40)
 	rest := 0
-	for _, p := range b.parts(nil) {
+	for _, p := range b.appendUnsent(nil) {
 		rest += len(p)
 	}
 	if rest != putDataLen+chunkSize-chunkSize/2 {
@@ -180,7 +180,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 			sent[p.chunk] = true
 		}
 		all := 0
-		for _, p := range b.parts(nil) {
+		for _, p := range b.appendUnsent(nil) {
 			all += len(p)
 		}
 		b.wrote(all, nil)
@@ -271,7 +271,7 @@ func TestNoAllocations(t *testing.T) {
 		l.out.mu.Lock()
 		l.out.takeLocked(c)
 		l.out.mu.Unlock()
-		c.iov = c.batch.parts(c.iov[:0])
+		c.iov = c.batch.appendUnsent(c.iov[:0])
 		all := 0
 		for _, p := range c.iov {
 			all += len(p)
@@ -282,7 +282,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	ping := (&message{kind: kindPing, word: 1}).append(nil)
 	if n := testing.AllocsPerRun(100, func() {
-		_, more := c.rx.want()
+		_, more := c.rx.nextPlace()
 		if err := l.took(c, copy(more, ping)); err != nil {
 			t.Fatal(err)
 		}

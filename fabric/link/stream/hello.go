@@ -52,8 +52,8 @@ func (h *hello) append(b []byte) []byte {
 	return le.AppendUint64(append(b, 0, 0, 0, 0), h.session)
 }
 
-// parse decodes a hello; what is reserved is ignored.
-func (h *hello) parse(b *[helloLen]byte) error {
+// decode decodes a hello; what is reserved is ignored.
+func (h *hello) decode(b *[helloLen]byte) error {
 	if string(b[:helloVersionOff]) == engineMagic {
 		return fmt.Errorf("%w: the peer uses --link ofi, this node --link stream", ErrHello)
 	}
@@ -73,9 +73,9 @@ func (h *hello) parse(b *[helloLen]byte) error {
 	return nil
 }
 
-// greet exchanges hellos on all connections, and returns them in the order of their
+// exchangeHellos exchanges hellos on all connections, and returns them in the order of their
 // index. The lower node gives the indices and the session, the higher one takes them.
-func (l *Link) greet(conns []net.Conn) ([]net.Conn, error) {
+func (l *Link) exchangeHellos(conns []net.Conn) ([]net.Conn, error) {
 	deadline := time.Now().Add(l.cfg.HelloTimeout)
 	for _, c := range conns {
 		if err := c.SetDeadline(deadline); err != nil {
@@ -150,7 +150,7 @@ func (l *Link) hearHello(c net.Conn) (h hello, err error) {
 		}
 		return h, fmt.Errorf("%w: %w", ErrHello, err)
 	}
-	if err := h.parse(&b); err != nil {
+	if err := h.decode(&b); err != nil {
 		return h, err
 	}
 	switch {

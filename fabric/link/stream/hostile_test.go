@@ -107,7 +107,7 @@ func greetVictim(tb testing.TB, c net.Conn, change func(*hello)) {
 		tb.Error(err)
 		return
 	}
-	if err := h.parse(&b); err != nil {
+	if err := h.decode(&b); err != nil {
 		tb.Error(err)
 		return
 	}
@@ -241,7 +241,7 @@ func TestRefusals(t *testing.T) {
 			buf = buf[:len(buf)+k]
 			for {
 				var m message
-				n, err := m.parse(buf)
+				n, err := m.decode(buf)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -372,7 +372,7 @@ func TestSilence(t *testing.T) {
 				l.count.RxBytes.Add(1)
 			}
 			now = now.Add(time.Hour)
-			if _, dead := b.next(l, now); dead || n > 1000 {
+			if _, dead := b.nextBeat(l, now); dead || n > 1000 {
 				return n
 			}
 		}
@@ -396,7 +396,7 @@ func TestSilence(t *testing.T) {
 	l.pumping.Lock() // somebody reads, and is slow
 	for range 20 {
 		now = now.Add(time.Hour)
-		if _, dead := b.next(l, now); dead {
+		if _, dead := b.nextBeat(l, now); dead {
 			t.Fatal("dead although this side does not read")
 		}
 	}

@@ -91,9 +91,9 @@ func (l *Link) connect(cfg Config) (err error) {
 	l.ops.init()
 	l.serving.init()
 	l.nic.AddLink(active{l})
-	conns, err := l.greet(l.cfg.Conns)
+	conns, err := l.exchangeHellos(l.cfg.Conns)
 	if err == nil {
-		err = l.adopt(conns)
+		err = l.makeConns(conns)
 	}
 	if err != nil {
 		l.nic.RemoveLink(active{l})
@@ -110,13 +110,13 @@ func (l *Link) connect(cfg Config) (err error) {
 	if driven && !l.cfg.Driver.Take(served{l}) {
 		driven = false
 	}
-	go l.run(driven)
-	l.beat.start(l)
+	go l.pump(driven)
+	l.beat.startTimer(l)
 	return nil
 }
 
-// adopt makes the connections of the link.
-func (l *Link) adopt(conns []net.Conn) error {
+// makeConns makes the connections of the link.
+func (l *Link) makeConns(conns []net.Conn) error {
 	if e := l.cfg.Engine; e != nil {
 		return l.adoptEngine(e, conns)
 	}
@@ -129,7 +129,7 @@ func (l *Link) adopt(conns []net.Conn) error {
 		return fmt.Errorf("stream: connect: %w", err)
 	}
 	for i, c := range l.conns {
-		if err := c.adopt(tcpOf(conns[i]), l.events.set); err != nil {
+		if err := c.takeSocket(tcpOf(conns[i]), l.events.set); err != nil {
 			return err
 		}
 		if t, u := sealed.Of(conns[i]); u != nil {
@@ -168,8 +168,8 @@ func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
 	return nil
 }
 
-// run is the link's goroutine.
-func (l *Link) run(driven bool) {
+// pump is the link's goroutine.
+func (l *Link) pump(driven bool) {
 	defer close(l.done)
 	if driven {
 		<-l.left
@@ -180,7 +180,7 @@ func (l *Link) run(driven bool) {
 
 // end ends everything.
 func (l *Link) end() {
-	l.beat.stop()
+	l.beat.stopTimer()
 	l.nic.Disconnect(l.cfg.Peer)
 	l.nic.RemoveLink(active{l})
 	l.nic.ATU().CloseBook(l.cfg.Peer, book{l})
@@ -243,9 +243,9 @@ func (l *Link) fail(why error) bool {
 	return true
 }
 
-// post queues a message.
-func (l *Link) post(m *message) {
-	l.out.add(m)
+// queueMessage queues a message.
+func (l *Link) queueMessage(m *message) {
+	l.out.addMessage(m)
 	l.dirty.Store(true)
 }
 

@@ -125,10 +125,10 @@ func (m *message) append(b []byte) []byte {
 	return b
 }
 
-// parse decodes the message that b begins with, and returns how much of b it was; 0:
+// decode decodes the message that b begins with, and returns how much of b it was; 0:
 // not all of it is there. The data of a chunk is left in b. A payload lends b. An error
 // is the peer's fault.
-func (m *message) parse(b []byte) (int, error) {
+func (m *message) decode(b []byte) (int, error) {
 	if len(b) < 4 {
 		return 0, nil
 	}

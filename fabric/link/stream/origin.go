@@ -29,8 +29,8 @@ type chunks struct {
 	n    int // bytes
 }
 
-// begin records that the chunk at off comes; false: it came before.
-func (c *chunks) begin(off int) bool {
+// markBegun records that the chunk at off comes; false: it came before.
+func (c *chunks) markBegun(off int) bool {
 	i := off / chunkSize
 	bit := uint64(1) << (i % 64)
 	if c.seen[i/64]&bit != 0 {
@@ -98,8 +98,8 @@ func (t *opTable) init() {
 	}
 }
 
-// find returns the operation that the peer speaks of.
-func (t *opTable) find(num uint32, state opState) (*op, error) {
+// opByNumber returns the operation that the peer speaks of.
+func (t *opTable) opByNumber(num uint32, state opState) (*op, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := &t.ops[num%maxOps]
@@ -110,15 +110,15 @@ func (t *opTable) find(num uint32, state opState) (*op, error) {
 }
 
 // Get implements link.Port.
-func (p port) Get(g link.Get, s link.Sink) { p.start(request{get: g, sink: s}) }
+func (p port) Get(g link.Get, s link.Sink) { p.startOrQueue(request{get: g, sink: s}) }
 
 // Put implements link.Port.
 func (p port) Put(r link.Put, data []byte, d link.Done) {
-	p.start(request{put: r, data: data, done: d})
+	p.startOrQueue(request{put: r, data: data, done: d})
 }
 
-// start starts an operation, or has it wait for a number.
-func (l *Link) start(r request) {
+// startOrQueue starts an operation, or has it wait for a number.
+func (l *Link) startOrQueue(r request) {
 	t := &l.ops
 	t.mu.Lock()
 	switch {
@@ -150,18 +150,18 @@ func (l *Link) beginLocked(r *request) {
 	o := &t.ops[i]
 	if r.sink != nil {
 		o.state, o.n, o.sink = opGet, r.get.Len, r.sink
-		o.progress.begin()
+		o.progress.reset()
 		if p, ok := r.sink.(link.Placer); ok {
 			if o.place = p.Place(); o.place != nil {
 				o.placer = p
 			}
 		}
 		m := getMessage(o.num, &r.get)
-		l.post(&m)
+		l.queueMessage(&m)
 		return
 	}
 	o.state, o.n, o.done = opPut, len(r.data), r.done
-	o.xfer.progress.begin()
+	o.xfer.progress.reset()
 	m := putMessage(o.num, &r.put, o.n)
 	if o.n <= inlineMax {
 		o.sent = true
@@ -208,16 +208,16 @@ func (l *Link) endLocked(o *op) ending {
 
 // getData is called by the pump: a chunk of the response to a GET begins.
 func (l *Link) getData(m *message) (incoming, error) {
-	o, err := l.ops.find(m.op, opGet)
+	o, err := l.ops.opByNumber(m.op, opGet)
 	if err != nil {
 		return incoming{}, err
 	}
-	if m.off >= o.n || !o.begin(m.off) {
+	if m.off >= o.n || !o.markBegun(m.off) {
 		return incoming{}, fmt.Errorf("chunk at %d of a GET of %d bytes", m.off, o.n)
 	}
 	if o.place == nil {
 		l.count.Bounced.Add(1)
-		o.gather = gather(o.n)
+		o.gather = lendBytes(o.n)
 		o.place = *o.gather
 	}
 	n := chunkLen(o.n, m.off)
@@ -233,11 +233,11 @@ func (l *Link) gotData(o *op, n int) {
 	l.ops.mu.Lock()
 	was := l.endLocked(o)
 	l.ops.mu.Unlock()
-	l.calls.add(call{do: callGot, end: was})
+	l.calls.addCall(call{do: callGot, end: was})
 }
 
-// got ends a GET whose data has come.
-func (e *ending) got() {
+// endGet ends a GET whose data has come.
+func (e *ending) endGet() {
 	if e.placer != nil {
 		e.placer.Placed(e.n)
 	} else {
@@ -247,9 +247,9 @@ func (e *ending) got() {
 	e.sink.Done(fabric.StatusOK)
 }
 
-// refused is called by the pump: a GET ends without data.
-func (l *Link) refused(m *message) error {
-	o, err := l.ops.find(m.op, opGet)
+// getRefused is called by the pump: a GET ends without data.
+func (l *Link) getRefused(m *message) error {
+	o, err := l.ops.opByNumber(m.op, opGet)
 	if err != nil {
 		return err
 	}
@@ -260,14 +260,14 @@ func (l *Link) refused(m *message) error {
 	was := l.endLocked(o)
 	l.ops.mu.Unlock()
 	was.status = m.status
-	l.calls.add(call{do: callDone, end: was})
+	l.calls.addCall(call{do: callDone, end: was})
 	return nil
 }
 
 // putEnded is called by the pump: the peer says how a PUT has ended. The memory is the
 // caller's again when all of it was sent, too, which this side may learn later.
 func (l *Link) putEnded(m *message) error {
-	o, err := l.ops.find(m.op, opPut)
+	o, err := l.ops.opByNumber(m.op, opPut)
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (l *Link) putEnded(m *message) error {
 	}
 	o.ended, o.status = true, m.status
 	if o.sent {
-		l.calls.add(call{do: callDone, end: l.endLocked(o)})
+		l.calls.addCall(call{do: callDone, end: l.endLocked(o)})
 	}
 	return nil
 }
@@ -299,12 +299,12 @@ func (l *Link) putSent(num uint32) {
 	}
 	was := l.endLocked(o)
 	t.mu.Unlock()
-	was.finish()
+	was.tellEnd()
 	l.schedule()
 }
 
-// finish tells who has started the operation how it ended.
-func (e *ending) finish() {
+// tellEnd tells who has started the operation how it ended.
+func (e *ending) tellEnd() {
 	if e.gather != nil {
 		ungather(e.gather)
 	}
@@ -333,7 +333,7 @@ func (l *Link) failAll() {
 	t.waiting, t.first = nil, 0
 	t.mu.Unlock()
 	for i := range failed {
-		failed[i].finish()
+		failed[i].tellEnd()
 	}
 	for i := range waiting {
 		waiting[i].fail(fabric.StatusPeerDown)
@@ -343,8 +343,8 @@ func (l *Link) failAll() {
 // gathered has memory for what goes to a device: a frame is one chunk.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize); return &b }}
 
-// gather lends n bytes, until they are put back.
-func gather(n int) *[]byte {
+// lendBytes lends n bytes, until they are put back.
+func lendBytes(n int) *[]byte {
 	b := gathered.Get().(*[]byte)
 	if cap(*b) < n {
 		gathered.Put(b)

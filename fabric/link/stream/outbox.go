@@ -48,11 +48,11 @@ type outbox struct {
 // xfer is a transfer of which this node sends the data: the response to a GET, or a
 // PUT.
 type xfer struct {
-	head  message // of its chunks
-	data  []byte
-	off   int          // guarded by outbox.mu: of the next chunk
-	left  atomic.Int64 // bytes that are not sent
-	lease link.Lease   // of a GET
+	head   message // of its chunks
+	data   []byte
+	off    int          // guarded by outbox.mu: of the next chunk
+	unsent atomic.Int64 // bytes that are not sent
+	lease  link.Lease   // of a GET
 
 	progress progress // guarded by outbox.mu or, of a PUT, by opTable.mu, as it says itself
 }
@@ -93,9 +93,9 @@ func (o *outbox) mailboxes() (b []byte) {
 	return b
 }
 
-// add adds a message. What is not bounded by credits is bounded by maxOps and by the
+// addMessage adds a message. What is not bounded by credits is bounded by maxOps and by the
 // number of flows.
-func (o *outbox) add(m *message) {
+func (o *outbox) addMessage(m *message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.addLocked(m)
@@ -139,8 +139,8 @@ func (o *outbox) giveBack(f *inflow) {
 	}
 }
 
-// answer has a ping answered. Of several only the last is.
-func (o *outbox) answer(ping uint64) {
+// answerPing has a ping answered. Of several only the last is.
+func (o *outbox) answerPing(ping uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pong, o.pongDue = ping, true
@@ -148,7 +148,7 @@ func (o *outbox) answer(ping uint64) {
 
 // send has the data of a transfer sent. It returns false if the link is down.
 func (o *outbox) send(x *xfer) bool {
-	x.left.Store(int64(len(x.data)))
+	x.unsent.Store(int64(len(x.data)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -195,8 +195,8 @@ func (o *outbox) popLocked() (c chunk, ok bool) {
 	return c, true
 }
 
-// has reports whether there is something for the connection c.
-func (o *outbox) has(c *conn) bool {
+// hasFor reports whether there is something for the connection c.
+func (o *outbox) hasFor(c *conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return c.messages && (len(o.ctl) > 0 || len(o.returns) > 0 || o.pongDue) ||
@@ -227,7 +227,7 @@ func (o *outbox) takeLocked(c *conn) (resume bool) {
 		if !ok {
 			break
 		}
-		b.add(k)
+		b.addChunk(k)
 	}
 	b.more = c.data && b.n > 0 && (len(o.again) > 0 || o.first < len(o.xfers))
 	return resume
@@ -284,7 +284,7 @@ type pending struct {
 
 func (p *pending) data() []byte { return p.x.data[p.off : p.off+chunkLen(len(p.x.data), p.off)] }
 
-func (b *batch) add(c chunk) {
+func (b *batch) addChunk(c chunk) {
 	p := &b.chunks[b.n]
 	b.n++
 	p.chunk, p.sent = c, 0
@@ -295,8 +295,8 @@ func (b *batch) add(c chunk) {
 
 func (b *batch) empty() bool { return len(b.ctl) == 0 && b.cur == b.n }
 
-// parts appends what is left to be sent.
-func (b *batch) parts(iov [][]byte) [][]byte {
+// appendUnsent appends what is left to be sent.
+func (b *batch) appendUnsent(iov [][]byte) [][]byte {
 	if len(b.ctl) > 0 {
 		iov = append(iov, b.ctl)
 	}
@@ -332,7 +332,7 @@ func (b *batch) wrote(n int, ends []sent) []sent {
 		if p.sent < p.headLen+size {
 			return ends
 		}
-		if p.x.left.Add(-int64(size)) == 0 {
+		if p.x.unsent.Add(-int64(size)) == 0 {
 			if p.x.lease != nil {
 				ends = append(ends, sent{get: p.x})
 			} else {

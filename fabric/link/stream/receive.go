@@ -24,22 +24,22 @@ type incoming struct {
 // receiver takes the bytes of one connection apart. It belongs to the connection's
 // reader, and took to the pump.
 type receiver struct {
-	buf  []byte
-	r, w int      // what was read and not taken is buf[r:w]
-	left int      // bytes of the chunk that are still to come; then buf is empty
-	in   incoming // the chunk
-	size int      // of the next read
+	buf       []byte
+	r, w      int      // what was read and not taken is buf[r:w]
+	chunkLeft int      // bytes of the chunk that are still to come; then buf is empty
+	in        incoming // the chunk
+	size      int      // of the next read
 }
 
 func (x *receiver) init() { x.buf, x.size = make([]byte, readSize+maxMessage), chunkRead }
 
-// want is where the next bytes go: place first, then more.
-func (x *receiver) want() (place, more []byte) {
+// nextPlace is where the next bytes go: place first, then more.
+func (x *receiver) nextPlace() (place, more []byte) {
 	switch {
-	case x.left > 0 && x.in.place != nil:
+	case x.chunkLeft > 0 && x.in.place != nil:
 		return x.in.place, x.buf[:chunkRead]
-	case x.left > 0:
-		return nil, x.buf[:min(x.left, len(x.buf))]
+	case x.chunkLeft > 0:
+		return nil, x.buf[:min(x.chunkLeft, len(x.buf))]
 	}
 	x.w = copy(x.buf, x.buf[x.r:x.w])
 	x.r = 0
@@ -49,14 +49,14 @@ func (x *receiver) want() (place, more []byte) {
 // chunk takes up to n bytes of the chunk that were read to their place, or with from
 // still are to be brought there, and returns how many that were.
 func (x *receiver) chunk(n int, from []byte) int {
-	k := min(n, x.left)
+	k := min(n, x.chunkLeft)
 	if x.in.place != nil {
 		if from != nil {
 			copy(x.in.place[:k], from)
 		}
 		x.in.place = x.in.place[k:]
 	}
-	x.left -= k
+	x.chunkLeft -= k
 	return k
 }
 
@@ -64,11 +64,11 @@ func (x *receiver) chunk(n int, from []byte) int {
 // the peer's fault.
 func (l *Link) took(c *conn, n int) error {
 	x := &c.rx
-	if x.left > 0 {
+	if x.chunkLeft > 0 {
 		k := x.chunk(n, nil)
-		l.arrived(&x.in, k)
+		l.chunkArrived(&x.in, k)
 		n -= k
-		if x.left > 0 {
+		if x.chunkLeft > 0 {
 			return nil
 		}
 		l.gotChunk(&x.in)
@@ -78,7 +78,7 @@ func (l *Link) took(c *conn, n int) error {
 	x.w += n
 	var m message
 	for x.r < x.w {
-		k, err := m.parse(x.buf[x.r:x.w])
+		k, err := m.decode(x.buf[x.r:x.w])
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (l *Link) took(c *conn, n int) error {
 		}
 		x.r += k
 		if m.kind != kindGetData && m.kind != kindPutData {
-			if err := l.take(c, &m); err != nil {
+			if err := l.handleMessage(c, &m); err != nil {
 				return err
 			}
 			continue
@@ -98,9 +98,9 @@ func (l *Link) took(c *conn, n int) error {
 			return err
 		}
 		got := x.chunk(x.w-x.r, x.buf[x.r:x.w])
-		l.arrived(&x.in, got)
+		l.chunkArrived(&x.in, got)
 		x.r += got
-		if x.left > 0 {
+		if x.chunkLeft > 0 {
 			break
 		}
 		l.gotChunk(&x.in)
@@ -125,7 +125,7 @@ func (l *Link) takeChunk(c *conn, m *message) (err error) {
 	if err != nil {
 		return err
 	}
-	c.rx.in, c.rx.left = in, in.n
+	c.rx.in, c.rx.chunkLeft = in, in.n
 	return nil
 }
 
@@ -139,33 +139,33 @@ func (l *Link) gotChunk(in *incoming) {
 	*in = incoming{}
 }
 
-// take is called by the pump: it does what a message says that has no data. An
+// handleMessage is called by the pump: it does what a message says that has no data. An
 // error is the peer's fault.
-func (l *Link) take(c *conn, m *message) error {
+func (l *Link) handleMessage(c *conn, m *message) error {
 	if !c.messages {
 		return fmt.Errorf("message of kind %d on a connection for data", m.kind)
 	}
 	switch m.kind {
 	case kindVELO:
-		return l.deliver(m)
+		return l.deliverMessage(m)
 	case kindMailbox:
 		l.boxes[m.flow].Store(uint32(m.n))
 		return nil
 	case kindOpen:
-		return l.accept(m)
+		return l.acceptFlow(m)
 	case kindGet:
 		return l.serveGet(m)
 	case kindGetEnd:
-		return l.refused(m)
+		return l.getRefused(m)
 	case kindPutEnd:
 		return l.putEnded(m)
 	case kindPing:
 		l.beat.heard()
-		l.out.answer(m.word)
+		l.out.answerPing(m.word)
 		l.dirty.Store(true)
 		return nil
 	case kindPong:
-		return l.beat.answered(l, m.word)
+		return l.beat.pingAnswered(l, m.word)
 	}
 	outs := *l.outs.Load()
 	if int(m.flow) >= len(outs) {
@@ -174,12 +174,12 @@ func (l *Link) take(c *conn, m *message) error {
 	f := outs[m.flow]
 	if m.kind == kindDown {
 		f.dead.Store(true)
-		l.calls.add(call{do: callDown, out: f})
+		l.calls.addCall(call{do: callDown, out: f})
 		return nil
 	}
 	due, err := f.returned(m.word)
 	if due {
-		l.calls.add(call{do: callReturn, out: f})
+		l.calls.addCall(call{do: callReturn, out: f})
 	}
 	return err
 }
@@ -211,7 +211,7 @@ type call struct {
 // callList belongs to the pump until it is taken.
 type callList struct{ list []call }
 
-func (c *callList) add(k call) { c.list = append(c.list, k) }
+func (c *callList) addCall(k call) { c.list = append(c.list, k) }
 
 // takeCalls is the last step of the pump: what is left to do, or nil. perform
 // follows.
@@ -246,9 +246,9 @@ func (l *Link) perform(calls *callList) {
 		case callDown:
 			k.out.credit.Down()
 		case callGot:
-			k.end.got()
+			k.end.endGet()
 		case callDone:
-			k.end.finish()
+			k.end.tellEnd()
 		case callLease:
 			l.serving.owed.Add(-1)
 			k.lease.End(k.read)

@@ -110,7 +110,7 @@ func TestLateWake(t *testing.T) {
 			case 'h':
 				l.heed()
 			case 'n':
-				l.note()
+				l.countWake()
 			case 'r':
 				l.hush()
 			}

@@ -24,8 +24,8 @@ type progress struct {
 // under way, which are sent by turns.
 const fair = 2 * maxOps * rma.MaxTransfer
 
-// begin is called for a new transfer.
-func (p *progress) begin() {
+// reset is called for a new transfer.
+func (p *progress) reset() {
 	p.moved.Store(0)
 	p.begun = false
 }
@@ -102,8 +102,8 @@ func (l *Link) standing() (beats int) {
 	return beats
 }
 
-// arrived is called by the pump: n bytes of the chunk have come.
-func (l *Link) arrived(in *incoming, n int) {
+// chunkArrived is called by the pump: n bytes of the chunk have come.
+func (l *Link) chunkArrived(in *incoming, n int) {
 	l.moved.Add(uint64(n))
 	if in.get != nil {
 		in.get.progress.moved.Add(uint64(n))

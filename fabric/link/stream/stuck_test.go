@@ -28,7 +28,7 @@ func TestStuckPeer(t *testing.T) {
 		b.mu.Lock()
 		b.asked, b.open, b.silent = 0, 0, 0
 		b.mu.Unlock()
-		b.tick(v.link)
+		b.timerFired(v.link)
 	}
 	v.down(t, ErrStuck)
 	if s := <-ends; s != fabric.StatusPeerDown {
@@ -54,11 +54,11 @@ func (v *victim) stuckAfter(t *testing.T, move func()) int {
 func TestStuck(t *testing.T) {
 	begin := map[string]func(t *testing.T, v *victim) *progress{
 		"GET": func(t *testing.T, v *victim) *progress {
-			v.link.start(request{get: link.Get{From: 1, To: 1, Len: 10}, sink: discard{make(told, 1)}})
+			v.link.startOrQueue(request{get: link.Get{From: 1, To: 1, Len: 10}, sink: discard{make(told, 1)}})
 			return &v.link.ops.ops[0].progress
 		},
 		"PUT": func(t *testing.T, v *victim) *progress {
-			v.link.start(request{put: link.Put{From: 1, To: 1}, data: make([]byte, 10), done: make(told, 1)})
+			v.link.startOrQueue(request{put: link.Put{From: 1, To: 1}, data: make([]byte, 10), done: make(told, 1)})
 			return &v.link.ops.ops[0].xfer.progress
 		},
 		"the peer's PUT, of which half comes": func(t *testing.T, v *victim) *progress {

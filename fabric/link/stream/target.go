@@ -40,10 +40,10 @@ func (t *serveTable) init() {
 	t.puts, t.lands = make(map[uint32]*put), make(map[*put]struct{})
 }
 
-// owe notes an operation of the peer; an error if that has more on their way than it
+// countOwed notes an operation of the peer; an error if that has more on their way than it
 // may. It counts until its end is sent, so that the peer cannot have ends queue up by
 // asking for what is refused.
-func (t *serveTable) owe() error {
+func (t *serveTable) countOwed() error {
 	if n := t.owed.Add(1); n > 2*maxOps {
 		return fmt.Errorf("%d operations at a time", n)
 	}
@@ -52,20 +52,20 @@ func (t *serveTable) owe() error {
 
 // serveGet is called by the pump: the peer asks for data.
 func (l *Link) serveGet(m *message) error {
-	if err := l.serving.owe(); err != nil {
+	if err := l.serving.countOwed(); err != nil {
 		return err
 	}
 	le, st := l.nic.LendGet(l.cfg.Peer, m.get())
 	if st != fabric.StatusOK {
 		l.serving.owed.Add(-1)
-		return l.refuse(kindGetEnd, m.op, st)
+		return l.refuseOp(kindGetEnd, m.op, st)
 	}
 	x := &xfer{head: message{kind: kindGetData, op: m.op}, data: le.Bytes(), lease: le}
 	l.dirty.Store(true)
 	if len(x.data) <= inlineMax && l.out.tryChunk(&x.head, x.data) {
-		l.calls.add(call{do: callLease, lease: le, read: true})
+		l.calls.addCall(call{do: callLease, lease: le, read: true})
 	} else if !l.out.send(x) {
-		l.calls.add(call{do: callLease, lease: le})
+		l.calls.addCall(call{do: callLease, lease: le})
 	}
 	return nil
 }
@@ -78,9 +78,9 @@ func (l *Link) getSent(x *xfer) {
 	}
 }
 
-// refuse tells the peer that an operation ends. An error if it takes no answers: it asks,
+// refuseOp tells the peer that an operation ends. An error if it takes no answers: it asks,
 // and does not read.
-func (l *Link) refuse(k kind, op uint32, st fabric.Status) error {
+func (l *Link) refuseOp(k kind, op uint32, st fabric.Status) error {
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
 	if len(l.out.ctl) > 4*ctlLimit {
@@ -103,7 +103,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 		}
 		t.puts[m.op] = p
 	}
-	if m.put() != p.m.put() || m.n != p.m.n || !p.begin(m.off) {
+	if m.put() != p.m.put() || m.n != p.m.n || !p.markBegun(m.off) {
 		return incoming{}, fmt.Errorf("chunk at %d is not part of PUT %d", m.off, m.op)
 	}
 	in := incoming{put: p, n: chunkLen(m.n, m.off)}
@@ -116,7 +116,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 // openPut is called by the pump: it opens the place of a PUT.
 func (l *Link) openPut(m *message) (*put, error) {
 	t := &l.serving
-	if err := t.owe(); err != nil {
+	if err := t.countOwed(); err != nil {
 		return nil, err
 	}
 	p := &put{m: *m}
@@ -133,7 +133,7 @@ func (l *Link) openPut(m *message) (*put, error) {
 		p.status = fabric.StatusOverrun
 	default:
 		l.count.Bounced.Add(1)
-		p.gather = gather(m.n)
+		p.gather = lendBytes(m.n)
 		p.place = *p.gather
 	}
 	return p, nil
@@ -146,7 +146,7 @@ func (l *Link) gotPut(p *put, n int) {
 		return
 	}
 	delete(l.serving.puts, p.m.op)
-	l.calls.add(call{do: callPut, put: p})
+	l.calls.addCall(call{do: callPut, put: p})
 }
 
 // endPut ends a PUT of the peer whose data has come.
@@ -185,7 +185,7 @@ func (d putDone) Done(s fabric.Status) {
 // putEnd tells the peer how its PUT has ended.
 func (l *Link) putEnd(op uint32, s fabric.Status) {
 	l.serving.owed.Add(-1)
-	if err := l.refuse(kindPutEnd, op, s); err != nil {
+	if err := l.refuseOp(kindPutEnd, op, s); err != nil {
 		l.breach(err)
 	}
 	l.schedule()

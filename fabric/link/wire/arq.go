@@ -47,7 +47,7 @@ type trip struct {
 // timeout is how long an acknowledgement may take.
 func (t *trip) timeout() time.Duration { return t.mean + 4*t.deviation }
 
-func (t *trip) begin(seq uint32, now time.Time) {
+func (t *trip) beginSample(seq uint32, now time.Time) {
 	if !t.timed {
 		t.timed, t.seq, t.at = true, seq, now
 	}
@@ -74,8 +74,8 @@ func (a *arq) init(room uint16) {
 	a.rto, a.room = minRTO, room
 }
 
-// full reports whether the replay buffer takes no further message.
-func (a *arq) full() bool { return a.next-a.base >= Window }
+// replayFull reports whether the replay buffer takes no further message.
+func (a *arq) replayFull() bool { return a.next-a.base >= Window }
 
 // outstanding reports whether packets are not acknowledged.
 func (a *arq) outstanding() bool { return a.next != a.base }
@@ -85,7 +85,7 @@ func (a *arq) push(m []byte, now time.Time) {
 	if !a.outstanding() {
 		a.heard, a.timer = now, now.Add(a.rto)
 	}
-	a.trip.begin(a.next, now)
+	a.trip.beginSample(a.next, now)
 	i := a.next % Window
 	a.replay[i] = append(a.replay[i][:0], m...)
 	a.next++
@@ -168,16 +168,16 @@ func (a *arq) damaged() {
 	}
 }
 
-// settle has what was received acknowledged, when there is nothing more to receive.
-func (a *arq) settle() {
+// ackReceived has what was received acknowledged, when there is nothing more to receive.
+func (a *arq) ackReceived() {
 	if a.unsaid > 0 {
 		a.speak = true
 	}
 }
 
-// tick goes back to the oldest packet when nothing was heard for long. down: nothing
+// retryOldest goes back to the oldest packet when nothing was heard for long. down: nothing
 // was heard for so long that the link is given up.
-func (a *arq) tick(now time.Time, downAfter time.Duration) (back, down bool) {
+func (a *arq) retryOldest(now time.Time, downAfter time.Duration) (back, down bool) {
 	if !a.outstanding() || now.Before(a.timer) {
 		return false, false
 	}

@@ -45,7 +45,7 @@ func TestARQ(t *testing.T) {
 			}
 			finished := true
 			for i, s := range sides {
-				for s.next < messages && !s.full() && rnd.IntN(3) > 0 {
+				for s.next < messages && !s.replayFull() && rnd.IntN(3) > 0 {
 					var m [4]byte
 					binary.LittleEndian.PutUint32(m[:], s.next)
 					s.push(m[:], now)
@@ -76,7 +76,7 @@ func TestARQ(t *testing.T) {
 					}
 					ways[1-i] = append(ways[1-i], f)
 				}
-				if _, down := s.tick(now, time.Hour); down {
+				if _, down := s.retryOldest(now, time.Hour); down {
 					t.Fatalf("seed %d: down", seed)
 				}
 				finished = finished && s.next == messages && s.want == messages && !s.outstanding()
@@ -100,7 +100,7 @@ func TestARQ(t *testing.T) {
 					}
 				}
 				if rnd.IntN(4) == 0 {
-					s.settle()
+					s.ackReceived()
 				}
 			}
 			now = now.Add(time.Duration(rnd.IntN(1000)) * time.Microsecond)
@@ -132,7 +132,7 @@ func testARQDown(t *testing.T, late time.Duration) {
 		if a.rto == maxRTO { // in the middle
 			now, late = now.Add(late), 0
 		}
-		_, down := a.tick(now, time.Second)
+		_, down := a.retryOldest(now, time.Second)
 		if down {
 			break
 		}
@@ -173,7 +173,7 @@ func TestARQTrip(t *testing.T) {
 				if !a.timer.Before(now) {
 					break
 				}
-				a.tick(a.timer, time.Hour)
+				a.retryOldest(a.timer, time.Hour)
 			}
 			a.receive(packet{ack: a.next}, now)
 			if a.outstanding() {

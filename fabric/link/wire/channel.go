@@ -48,8 +48,8 @@ func (c *credits) init(room int) {
 	c.limit = c.room
 }
 
-// may reports whether the peer has a buffer for a message.
-func (c *credits) may(ch channel) bool { return int16(c.limit[ch]-c.sent[ch]) > 0 }
+// hasCredit reports whether the peer has a buffer for a message.
+func (c *credits) hasCredit(ch channel) bool { return int16(c.limit[ch]-c.sent[ch]) > 0 }
 
 // grant takes the limits of the peer.
 func (c *credits) grant(l limits) {
@@ -60,8 +60,8 @@ func (c *credits) grant(l limits) {
 	}
 }
 
-// arrived counts a message of the peer. It reports whether there was a buffer for it.
-func (c *credits) arrived(ch channel) bool {
+// countArrived counts a message of the peer. It reports whether there was a buffer for it.
+func (c *credits) countArrived(ch channel) bool {
 	c.came[ch]++
 	return c.came[ch]-c.freed[ch] <= c.room[ch]
 }

@@ -274,7 +274,7 @@ func TestDeath(t *testing.T) {
 		seq++
 	}
 	l.mu.Lock()
-	if used, waiting := l.gets.used(), len(l.gets.waiting); used != maxGets || waiting != gets-maxGets {
+	if used, waiting := l.gets.inUse(), len(l.gets.waiting); used != maxGets || waiting != gets-maxGets {
 		t.Errorf("%d GETs under way, %d wait", used, waiting)
 	}
 	l.mu.Unlock()
@@ -288,8 +288,8 @@ func TestDeath(t *testing.T) {
 	<-l.Done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gets.used()+len(l.gets.waiting)+l.queued() > 0 {
-		t.Errorf("%d GETs, %d waiting, %d messages are left", l.gets.used(), len(l.gets.waiting), l.queued())
+	if l.gets.inUse()+len(l.gets.waiting)+l.queued() > 0 {
+		t.Errorf("%d GETs, %d waiting, %d messages are left", l.gets.inUse(), len(l.gets.waiting), l.queued())
 	}
 	if _, ok := e.Next(); ok {
 		t.Error("one GET ended twice")
@@ -336,7 +336,7 @@ func runTags(t *testing.T, steps []byte, n int, fault func(*tags)) (twice bool) 
 	for _, s := range steps {
 		if s < 0x80 {
 			o := new(op)
-			number, ok := a.take(o)
+			number, ok := a.takeTag(o)
 			if ok != (len(out) < n) {
 				t.Fatalf("take: %v with %d of %d in use", ok, len(out), n)
 			}
@@ -349,7 +349,7 @@ func runTags(t *testing.T, steps []byte, n int, fault func(*tags)) (twice bool) 
 		} else if len(out) > 0 {
 			i := int(s) % len(out)
 			stale = out[i]
-			a.drop(stale)
+			a.freeTag(stale)
 			delete(model, stale)
 			out = append(out[:i], out[i+1:]...)
 			if _, err := a.op(stale); err == nil {

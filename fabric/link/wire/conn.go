@@ -53,9 +53,9 @@ type Conn struct {
 func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 	m := &Conn{conn: c}
 	var err error
-	if m.way, err = newWay(f, m.out, true); err == nil {
+	if m.way, err = newWay(f, m.sendPacket, true); err == nil {
 		if m.raw, err = c.SyscallConn(); err == nil {
-			err = greet(c, c.Read)
+			err = exchangeHellos(c, c.Read)
 		}
 	}
 	if err != nil {
@@ -68,8 +68,8 @@ func Over(c *net.UnixConn, f Faults) (*Conn, error) {
 	return m, nil
 }
 
-// greet exchanges hellos. read reads that of the other end, and what is longer as such.
-func greet(c net.Conn, read func([]byte) (int, error)) error {
+// exchangeHellos exchanges hellos. read reads that of the other end, and what is longer as such.
+func exchangeHellos(c net.Conn, read func([]byte) (int, error)) error {
 	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return fmt.Errorf("wire: hello: %w", err)
 	}
@@ -93,8 +93,8 @@ func greet(c net.Conn, read func([]byte) (int, error)) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// out sends a packet, or loses it. An empty message would be read as the end.
-func (m *Conn) out(p []byte) error {
+// sendPacket sends a packet, or loses it. An empty message would be read as the end.
+func (m *Conn) sendPacket(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (m *Conn) Receive(p []byte) (int, error) {
 
 // SetFaults changes what happens to the packets that this end sends. ErrFaults: it
 // cannot be.
-func (m *Conn) SetFaults(f Faults) error { return m.way.set(f) }
+func (m *Conn) SetFaults(f Faults) error { return m.way.setFaults(f) }
 
 // Close implements Medium.
 func (m *Conn) Close() error {

@@ -79,16 +79,16 @@ func (f *Fabric) Attach(n NICOf) error {
 		if !ok {
 			continue
 		}
-		if err := f.join(n, peer); err != nil {
-			return errors.Join(err, f.leave(id))
+		if err := f.linkNodes(n, peer); err != nil {
+			return errors.Join(err, f.unlinkNode(id))
 		}
 	}
 	f.nics[id] = &attached{n, self}
 	return nil
 }
 
-// join belongs to the holder of mu.
-func (f *Fabric) join(a, b NICOf) error {
+// linkNodes belongs to the holder of mu.
+func (f *Fabric) linkNodes(a, b NICOf) error {
 	if a.ID() > b.ID() {
 		a, b = b, a
 	}
@@ -107,8 +107,8 @@ func (f *Fabric) join(a, b NICOf) error {
 	return nil
 }
 
-// leave takes the links of a node down. It belongs to the holder of mu.
-func (f *Fabric) leave(id fabric.NodeID) (err error) {
+// unlinkNode takes the links of a node down. It belongs to the holder of mu.
+func (f *Fabric) unlinkNode(id fabric.NodeID) (err error) {
 	for p, j := range f.links {
 		if p.a == id || p.b == id {
 			err = errors.Join(err, j.a.Close(), j.b.Close())
@@ -135,7 +135,7 @@ func (f *Fabric) Detach(n NICOf) error {
 			ends = append(ends, j.a, j.b)
 		}
 	}
-	err := f.leave(id)
+	err := f.unlinkNode(id)
 	f.mu.Unlock()
 	for _, l := range ends {
 		<-l.Done()
@@ -163,7 +163,7 @@ func (f *Fabric) Reset(a, b fabric.NodeID) error {
 	switch f.links[p] {
 	case j:
 		delete(f.links, p)
-		return errors.Join(err, f.join(f.nics[p.a].nic.(NICOf), f.nics[p.b].nic.(NICOf)))
+		return errors.Join(err, f.linkNodes(f.nics[p.a].nic.(NICOf), f.nics[p.b].nic.(NICOf)))
 	case nil: // one was detached meanwhile
 		return gone
 	}

@@ -134,7 +134,7 @@ type way struct {
 	mu      sync.Mutex
 	faults  Faults
 	rnd     *rand.Rand
-	held    []byte      // comes after the next packet
+	delayed []byte      // comes after the next packet
 	late    []delayed   // in the order in which they are due
 	timer   *time.Timer // of the first of them
 	stopped bool
@@ -161,7 +161,7 @@ func (w *way) send(p []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := &w.faults
-	if f.None() && w.held == nil {
+	if f.None() && w.delayed == nil {
 		if !w.borrows {
 			p = append([]byte(nil), p...)
 		}
@@ -178,17 +178,17 @@ func (w *way) send(p []byte) error {
 		b = damaged(b, damage)
 	}
 	delay := f.Delay + time.Duration(jitter*float64(f.Jitter))
-	if reorder < f.Reorder && w.held == nil {
-		w.held = b
+	if reorder < f.Reorder && w.delayed == nil {
+		w.delayed = b
 		return nil
 	}
 	err := w.later(delay, b)
 	if duplicate < f.Duplicate {
 		err = w.later(delay, b)
 	}
-	if w.held != nil {
-		err = w.later(delay, w.held)
-		w.held = nil
+	if w.delayed != nil {
+		err = w.later(delay, w.delayed)
+		w.delayed = nil
 	}
 	return err
 }
@@ -242,8 +242,8 @@ func (w *way) arrive() {
 	}
 }
 
-// set changes the faults.
-func (w *way) set(f Faults) error {
+// setFaults changes the faults.
+func (w *way) setFaults(f Faults) error {
 	if err := f.Verify(); err != nil {
 		return err
 	}

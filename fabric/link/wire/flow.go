@@ -78,8 +78,8 @@ func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	return nil, errNoBox
 }
 
-// answer is the reader's: the peer has opened the mailbox, or not.
-func (f *outflow) answer(id uint16, limit int) error {
+// mailboxAnswered is the reader's: the peer has opened the mailbox, or not.
+func (f *outflow) mailboxAnswered(id uint16, limit int) error {
 	select {
 	case <-f.opened:
 		return fmt.Errorf("flow %d opened twice", f.number)
@@ -100,8 +100,8 @@ func (f *outflow) close() {
 	f.closed.Do(func() { close(f.opened) })
 }
 
-// owed reports whether messages are not consumed.
-func (f *outflow) owed() bool {
+// hasUnconsumed reports whether messages are not consumed.
+func (f *outflow) hasUnconsumed() bool {
 	select {
 	case <-f.opened:
 	default:
@@ -171,14 +171,14 @@ func (f *outflow) returned(total uint64) error {
 
 // inflow carries the messages of a mailbox of the peer to one of this node.
 type inflow struct {
-	l      atomic.Pointer[Link] // nil when the link is down
-	number uint32
-	target link.Flow // nil: nobody was there
-	got    uint64    // the reader's
-	acked  atomic.Uint64
-	dead   atomic.Bool
-	raised atomic.Bool // a call of Raise is queued
-	ended  atomic.Bool // the mailbox was told
+	l        atomic.Pointer[Link] // nil when the link is down
+	number   uint32
+	target   link.Flow // nil: nobody was there
+	received uint64    // the reader's
+	acked    atomic.Uint64
+	dead     atomic.Bool
+	raised   atomic.Bool // a call of Raise is queued
+	ended    atomic.Bool // the mailbox was told
 	// pending is the Return that waits to be sent; nil: none does.
 	pending []byte // guarded by the link's mu
 
@@ -195,8 +195,8 @@ type parked struct {
 
 var _ link.Credit = (*inflow)(nil)
 
-// open is the reader's: it opens the mailbox for a flow of the peer.
-func (l *Link) open(m *message) error {
+// acceptFlow is the reader's: it opens the mailbox for a flow of the peer.
+func (l *Link) acceptFlow(m *message) error {
 	if int(m.number) != len(l.ins) || m.number >= maxFlows {
 		return fmt.Errorf("flow %d after %d", m.number, len(l.ins))
 	}
@@ -208,12 +208,12 @@ func (l *Link) open(m *message) error {
 		f.target = t
 		answer.id, answer.n = t.ID(), uint32(t.Limit())
 	}
-	l.post(answer)
+	l.queueMessage(answer)
 	return nil
 }
 
-// deliver is the reader's: it moves a message to the mailbox.
-func (l *Link) deliver(m *message) error {
+// deliverMessage is the reader's: it moves a message to the mailbox.
+func (l *Link) deliverMessage(m *message) error {
 	if int(m.number) >= len(l.ins) || l.ins[m.number].target == nil {
 		return fmt.Errorf("message of flow %d, which is not open", m.number)
 	}
@@ -221,7 +221,7 @@ func (l *Link) deliver(m *message) error {
 	if f.dead.Load() {
 		return nil
 	}
-	if f.got++; f.got-f.acked.Load() > uint64(f.target.Limit()) {
+	if f.received++; f.received-f.acked.Load() > uint64(f.target.Limit()) {
 		return errors.New("message without credit")
 	}
 	if velo.WordLen(m.word) != len(m.data) {
@@ -229,7 +229,7 @@ func (l *Link) deliver(m *message) error {
 	}
 	status := velo.WordFrom(m.word, l.peer, f.target.ID())
 	f.mu.Lock()
-	if len(f.backlog) > 0 || !f.place(status, m.data) {
+	if len(f.backlog) > 0 || !f.placeMessage(status, m.data) {
 		f.backlog = append(f.backlog, parked{status, append([]byte(nil), m.data...)})
 	}
 	f.mu.Unlock()
@@ -240,15 +240,15 @@ func (l *Link) deliver(m *message) error {
 // raise has the interrupt raised, once for all that came meanwhile.
 func (f *inflow) raise(l *Link) {
 	if f.raised.CompareAndSwap(false, true) {
-		l.up.add(func() {
+		l.up.queueCall(func() {
 			f.raised.Store(false)
 			f.target.Raise()
 		})
 	}
 }
 
-// place puts a message into the mailbox; false if it is full.
-func (f *inflow) place(status uint64, p []byte) bool {
+// placeMessage puts a message into the mailbox; false if it is full.
+func (f *inflow) placeMessage(status uint64, p []byte) bool {
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
 		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
@@ -262,7 +262,7 @@ func (f *inflow) place(status uint64, p []byte) bool {
 func (f *inflow) Resume() {
 	f.mu.Lock()
 	n := 0
-	for n < len(f.backlog) && f.place(f.backlog[n].status, f.backlog[n].payload) {
+	for n < len(f.backlog) && f.placeMessage(f.backlog[n].status, f.backlog[n].payload) {
 		n++
 	}
 	f.backlog = append(f.backlog[:0], f.backlog[n:]...)
@@ -315,6 +315,6 @@ func (f *inflow) Return(total uint64) {
 func (f *inflow) Down() {
 	f.dead.Store(true)
 	if l := f.l.Load(); l != nil {
-		l.post(&message{kind: kindDown, number: f.number})
+		l.queueMessage(&message{kind: kindDown, number: f.number})
 	}
 }

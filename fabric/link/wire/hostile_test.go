@@ -163,12 +163,12 @@ func TestCreditBreaches(t *testing.T) {
 	}
 	_, l, peer := newVictim(t)
 	for range Window + 1 {
-		l.post(&message{kind: kindProbe})
+		l.queueMessage(&message{kind: kindProbe})
 	}
 	if err := peer.Send(appendPacket(nil, packet{ack: Window})); err != nil {
 		t.Fatal(err)
 	}
-	fabrictest.Eventually(t, "end", func() bool { l.tick(); return l.Err() != nil })
+	fabrictest.Eventually(t, "end", func() bool { l.timerFired(); return l.Err() != nil })
 	if !strings.Contains(l.Err().Error(), "no credits") {
 		t.Error(l.Err())
 	}
@@ -189,7 +189,7 @@ func TestStarvedBesideGets(t *testing.T) {
 	} {
 		l := &Link{gets: newTags(maxGets)}
 		for range 2 { // one is the peer's, one waits or not
-			l.gets.take(new(op))
+			l.gets.takeTag(new(op))
 		}
 		for _, ch := range c.wait {
 			l.lanes[ch].queue = make([]queued, 1)

@@ -128,7 +128,7 @@ type Link struct {
 	gets    tags            // guarded by mu: own GETs on the way
 	putting tags            // guarded by mu: own PUTs on the way
 	serving [maxGets]*lease // guarded by mu: GETs of the peer on the way, by tag
-	timer   *time.Timer     // guarded by mu until tick is called
+	timer   *time.Timer     // guarded by mu until timerFired is called
 	ackAt   time.Time       // guarded by mu: when to acknowledge; zero: nothing to
 	lastIn  time.Time       // guarded by mu: when the peer was last heard of
 	closing bool            // guarded by mu
@@ -157,10 +157,10 @@ func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
 	l.credits.init(cfg.Room)
 	l.up.init()
 	l.mu.Lock() // tick uses the timer
-	l.timer = time.AfterFunc(cfg.DownAfter/4, l.tick)
+	l.timer = time.AfterFunc(cfg.DownAfter/4, l.timerFired)
 	l.mu.Unlock()
 	n.Connect(peer, port{l})
-	go l.up.run()
+	go l.up.makeCalls()
 	go l.read()
 	return l, nil
 }
@@ -223,7 +223,7 @@ func (l *Link) read() {
 			break
 		}
 		p, err := parsePacket(b[:n])
-		m, ok, err := l.accept(p, err)
+		m, ok, err := l.acceptPacket(p, err)
 		if err == nil && !ok {
 			continue
 		}
@@ -232,7 +232,7 @@ func (l *Link) read() {
 			err = msg.parse(m)
 		}
 		if err == nil {
-			err = l.take(&msg)
+			err = l.handleMessage(&msg)
 		}
 		if err != nil {
 			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
@@ -240,12 +240,12 @@ func (l *Link) read() {
 		}
 	}
 	_ = l.fail(errDown)
-	l.end()
+	l.endOperations()
 }
 
-// accept is the reader's: it gives a packet to the arq and returns the message, if it
+// acceptPacket is the reader's: it gives a packet to the arq and returns the message, if it
 // is the next. An error: the peer had no credit for it.
-func (l *Link) accept(p packet, bad error) (m []byte, ok bool, err error) {
+func (l *Link) acceptPacket(p packet, bad error) (m []byte, ok bool, err error) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,7 +263,7 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool, err error) {
 	m, back, ok := l.arq.receive(p, now)
 	switch {
 	case ok:
-		err = l.arrived(kind(m[0]))
+		err = l.countMessage(kind(m[0]))
 		if l.ackAt.IsZero() {
 			l.ackAt = now.Add(ackDelay)
 		}
@@ -279,14 +279,14 @@ func (l *Link) accept(p packet, bad error) (m []byte, ok bool, err error) {
 	return m, ok, err
 }
 
-// arrived counts a message of the peer, whose buffer is free again if it is not a GET: the reader
-// takes no other message before it is done with this one. It belongs to the holder of mu.
-func (l *Link) arrived(k kind) error {
+// countMessage counts a message of the peer, whose buffer is free again if it is not a GET: the
+// reader takes no other message before it is done with this one. It belongs to the holder of mu.
+func (l *Link) countMessage(k kind) error {
 	if k >= kindEnd {
 		return nil // parse refuses it
 	}
 	ch := channelOf[k]
-	if !l.credits.arrived(ch) {
+	if !l.credits.countArrived(ch) {
 		return fmt.Errorf("message of kind %d without a credit of its channel", k)
 	}
 	if k != kindGet {
@@ -295,29 +295,29 @@ func (l *Link) arrived(k kind) error {
 	return nil
 }
 
-// end ends every operation. It is the reader's last act.
-func (l *Link) end() {
+// endOperations ends every operation. It is the reader's last act.
+func (l *Link) endOperations() {
 	l.mu.Lock()
-	outs, ops, serving := l.outs, append(l.gets.all(), l.putting.all()...), l.serving
+	outs, ops, serving := l.outs, append(l.gets.takeAll(), l.putting.takeAll()...), l.serving
 	l.serving, l.lanes = [maxGets]*lease{}, [channels]lane{}
 	l.mu.Unlock()
 	l.nic.Disconnect(l.peer)
 	for _, f := range outs {
 		f.close()
-		l.up.add(f.credit.Down)
+		l.up.queueCall(f.credit.Down)
 	}
 	for _, o := range ops {
-		l.up.add(func() { o.done.Done(fabric.StatusPeerDown) })
+		l.up.queueCall(func() { o.done.Done(fabric.StatusPeerDown) })
 	}
 	for _, s := range serving {
 		if s != nil {
-			l.up.add(func() { s.End(false) })
+			l.up.queueCall(func() { s.End(false) })
 		}
 	}
 	for _, f := range l.ins {
 		f.end()
 	}
-	l.up.add(func() { l.nic.PeerDown(l.peer) })
-	l.up.finish()
+	l.up.queueCall(func() { l.nic.PeerDown(l.peer) })
+	l.up.finishCalls()
 	close(l.done)
 }

@@ -26,11 +26,11 @@ const pipeQueue = 4 * Window
 // the faults ab, those from b to a the faults ba. ErrFaults: they cannot be.
 func Pipe(ab, ba Faults) (a, b *PipeEnd, err error) {
 	there, back := make(chan []byte, pipeQueue), make(chan []byte, pipeQueue)
-	thereWay, err := newWay(ab, into(there), false)
+	thereWay, err := newWay(ab, packetQueue(there), false)
 	if err != nil {
 		return nil, nil, err
 	}
-	backWay, err := newWay(ba, into(back), false)
+	backWay, err := newWay(ba, packetQueue(back), false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,9 +38,9 @@ func Pipe(ab, ba Faults) (a, b *PipeEnd, err error) {
 	return &PipeEnd{thereWay, backWay, back, done, once}, &PipeEnd{backWay, thereWay, there, done, once}, nil
 }
 
-// into returns what puts packets into a queue, and loses those that it has no room
+// packetQueue returns what puts packets into a queue, and loses those that it has no room
 // for.
-func into(queue chan<- []byte) func(p []byte) error {
+func packetQueue(queue chan<- []byte) func(p []byte) error {
 	return func(p []byte) error {
 		select {
 		case queue <- p:
@@ -82,7 +82,7 @@ func (e *PipeEnd) Receive(p []byte) (int, error) {
 
 // SetFaults changes what happens to the packets that this end sends. ErrFaults: it
 // cannot be.
-func (e *PipeEnd) SetFaults(f Faults) error { return e.out.set(f) }
+func (e *PipeEnd) SetFaults(f Faults) error { return e.out.setFaults(f) }
 
 // Close implements Medium.
 func (e *PipeEnd) Close() error {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// post queues a message and sends what can be sent.
-func (l *Link) post(m *message) {
+// queueMessage queues a message and sends what can be sent.
+func (l *Link) queueMessage(m *message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue(m)
@@ -49,10 +49,10 @@ func (l *Link) pop(a *lane) []byte {
 	return m.b
 }
 
-// owe notes a PUT of the peer; an error if that has more on their way than it may. What it asked
-// for counts until its end is sent, so that it cannot have ends queue up by asking for what is
-// refused.
-func (l *Link) owe(m *message) error {
+// notePut notes a PUT of the peer; an error if that has more on their way than it may. What it
+// asked for counts until its end is sent, so that it cannot have ends queue up by asking for
+// what is refused.
+func (l *Link) notePut(m *message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owed >= maxPuts {
@@ -68,8 +68,8 @@ func (l *Link) transmit(now time.Time) {
 		return
 	}
 	for {
-		for !l.arq.full() {
-			m := l.next()
+		for !l.arq.replayFull() {
+			m := l.nextMessage()
 			if m == nil {
 				break
 			}
@@ -94,16 +94,16 @@ func (l *Link) transmit(now time.Time) {
 	l.schedule(now)
 }
 
-// next is the next message to send, of the channels in turn: of those that have a message and a
-// credit. It belongs to the holder of mu.
-func (l *Link) next() []byte {
+// nextMessage is the next message to send, of the channels in turn: of those that have a message
+// and a credit. It belongs to the holder of mu.
+func (l *Link) nextMessage() []byte {
 	for range channels {
 		ch := l.turn
 		l.turn = (ch + 1) % channels
-		if !l.credits.may(ch) {
+		if !l.credits.hasCredit(ch) {
 			continue
 		}
-		if m := l.of(&l.lanes[ch]); m != nil {
+		if m := l.nextOfLane(&l.lanes[ch]); m != nil {
 			l.credits.sent[ch]++
 			return m
 		}
@@ -112,13 +112,13 @@ func (l *Link) next() []byte {
 	return nil
 }
 
-// of is the next message of a channel. It belongs to the holder of mu.
-func (l *Link) of(a *lane) []byte {
+// nextOfLane is the next message of a channel. It belongs to the holder of mu.
+func (l *Link) nextOfLane(a *lane) []byte {
 	for len(a.queue) == 0 && len(a.streams) > 0 {
 		s := a.streams[0]
 		a.streams = a.streams[1:]
 		if s.off < len(s.data) {
-			l.scratch = s.next(l.scratch[:0])
+			l.scratch = s.appendFragment(l.scratch[:0])
 			a.streams = append(a.streams, s)
 			return l.scratch
 		}
@@ -136,8 +136,8 @@ func (l *Link) of(a *lane) []byte {
 // everything, and nothing of this node keeps a buffer of it. It belongs to the holder of mu.
 func (l *Link) starved() bool {
 	for ch := range channels {
-		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.may(ch) &&
-			(ch != nonPosted || len(a.queue) == l.gets.used()) {
+		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.hasCredit(ch) &&
+			(ch != nonPosted || len(a.queue) == l.gets.inUse()) {
 			return true
 		}
 	}
@@ -163,19 +163,19 @@ func (l *Link) schedule(now time.Time) {
 
 // awaiting reports whether the peer owes something.
 func (l *Link) awaiting() bool {
-	if l.gets.used()+l.putting.used() > 0 {
+	if l.gets.inUse()+l.putting.inUse() > 0 {
 		return true
 	}
 	for _, f := range l.outs {
-		if f.owed() {
+		if f.hasUnconsumed() {
 			return true
 		}
 	}
 	return false
 }
 
-// tick is the timer's.
-func (l *Link) tick() {
+// timerFired is the timer's.
+func (l *Link) timerFired() {
 	now := time.Now()
 	l.mu.Lock()
 	if l.starved() {
@@ -183,7 +183,7 @@ func (l *Link) tick() {
 		_ = l.fail(fmt.Errorf("%w: it gives no credits", errBreach)) // as below
 		return
 	}
-	back, down := l.arq.tick(now, l.cfg.DownAfter)
+	back, down := l.arq.retryOldest(now, l.cfg.DownAfter)
 	if down {
 		l.mu.Unlock()
 		_ = l.fail(errSilent) // the reader ends the link, whatever Close says
@@ -195,7 +195,7 @@ func (l *Link) tick() {
 		l.count.Timeouts.Add(1)
 	}
 	if !l.ackAt.IsZero() && !now.Before(l.ackAt) {
-		l.arq.settle()
+		l.arq.ackReceived()
 	}
 	if !l.arq.outstanding() && l.awaiting() && now.Sub(l.lastIn) >= l.cfg.DownAfter/4 {
 		l.count.Probes.Add(1)

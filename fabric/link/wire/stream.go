@@ -32,8 +32,8 @@ const lengthLen = 2
 func OverStream(c net.Conn, f Faults) (*Stream, error) {
 	m := &Stream{conn: c, in: bufio.NewReader(c), queue: make(chan []byte, pipeQueue), done: make(chan struct{})}
 	var err error
-	if m.way, err = newWay(f, into(m.queue), false); err == nil {
-		err = greet(c, func(b []byte) (int, error) { return io.ReadFull(m.in, b[:helloLen]) })
+	if m.way, err = newWay(f, packetQueue(m.queue), false); err == nil {
+		err = exchangeHellos(c, func(b []byte) (int, error) { return io.ReadFull(m.in, b[:helloLen]) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -79,20 +79,20 @@ func (m *Stream) Send(p []byte) error {
 func (m *Stream) Receive(p []byte) (int, error) {
 	var length [lengthLen]byte
 	if _, err := io.ReadFull(m.in, length[:]); err != nil {
-		return 0, m.ended(err)
+		return 0, m.receiveError(err)
 	}
 	n := int(binary.LittleEndian.Uint16(length[:]))
 	if n > MaxPacket || n > len(p) {
 		return 0, fmt.Errorf("%w: a packet of %d bytes", errBreach, n)
 	}
 	if _, err := io.ReadFull(m.in, p[:n]); err != nil {
-		return 0, m.ended(err)
+		return 0, m.receiveError(err)
 	}
 	return n, nil
 }
 
-// ended is the error of a connection as Receive has it.
-func (m *Stream) ended(err error) error {
+// receiveError is the error of a connection as Receive has it.
+func (m *Stream) receiveError(err error) error {
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
 	}
@@ -101,7 +101,7 @@ func (m *Stream) ended(err error) error {
 
 // SetFaults changes what happens to the packets that this end sends. ErrFaults: it
 // cannot be.
-func (m *Stream) SetFaults(f Faults) error { return m.way.set(f) }
+func (m *Stream) SetFaults(f Faults) error { return m.way.setFaults(f) }
 
 // Close implements Medium. It does not wait for what the peer does not take.
 func (m *Stream) Close() error {

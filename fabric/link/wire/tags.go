@@ -32,8 +32,8 @@ func newTags(n int) tags {
 	return tags{ops: make([]*op, n), uses: make([]uint32, n), free: ^uint64(0) >> (64 - n)}
 }
 
-// take gives o a number, which counts as used until drop; false: all tags are in use.
-func (t *tags) take(o *op) (number uint32, ok bool) {
+// takeTag gives o a number, which counts as used until freeTag; false: all tags are in use.
+func (t *tags) takeTag(o *op) (number uint32, ok bool) {
 	if t.free == 0 {
 		return 0, false
 	}
@@ -53,31 +53,31 @@ func (t *tags) op(number uint32) (*op, error) {
 	return nil, fmt.Errorf("answer to operation %d, which is not under way", number)
 }
 
-// drop frees the tag of a number that op has found.
-func (t *tags) drop(number uint32) {
+// freeTag frees the tag of a number that op has found.
+func (t *tags) freeTag(number uint32) {
 	tag := number % uint32(len(t.ops))
 	t.ops[tag] = nil
 	t.free |= 1 << tag
 }
 
-// used is how many operations are under way.
-func (t *tags) used() int { return len(t.ops) - bits.OnesCount64(t.free) }
+// inUse is how many operations are under way.
+func (t *tags) inUse() int { return len(t.ops) - bits.OnesCount64(t.free) }
 
-// next starts an operation that waits, if there is a tag for it.
-func (t *tags) next() {
+// startWaiting starts an operation that waits, if there is a tag for it.
+func (t *tags) startWaiting() {
 	if len(t.waiting) == 0 {
 		return
 	}
 	p := t.waiting[0]
-	if number, ok := t.take(p.op); ok {
+	if number, ok := t.takeTag(p.op); ok {
 		t.waiting[0] = pending{}
 		t.waiting = t.waiting[1:]
 		p.start(number)
 	}
 }
 
-// all returns every operation, and leaves none.
-func (t *tags) all() (ops []*op) {
+// takeAll returns every operation, and leaves none.
+func (t *tags) takeAll() (ops []*op) {
 	for _, o := range t.ops {
 		if o != nil {
 			ops = append(ops, o)

@@ -22,8 +22,8 @@ type stream struct {
 	ended  func() // all of it has been copied; the holder of mu calls it
 }
 
-// next appends the next fragment's message to b.
-func (s *stream) next(b []byte) []byte {
+// appendFragment appends the next fragment's message to b.
+func (s *stream) appendFragment(b []byte) []byte {
 	n := min(rma.MTU, len(s.data)-s.off)
 	m := message{kind: s.kind, number: s.number, n: uint32(s.off), data: s.data[s.off : s.off+n]}
 	s.off += n
@@ -32,15 +32,15 @@ func (s *stream) next(b []byte) []byte {
 
 // op is an operation of this node, on the way.
 type op struct {
-	sink link.Sink // of a GET; nil: a PUT
-	done link.Done
-	want int // bytes of a GET
-	got  int
-	err  error // of the sink
+	sink     link.Sink // of a GET; nil: a PUT
+	done     link.Done
+	getBytes int // bytes of a GET
+	got      int
+	err      error // of the sink
 }
 
-// begin starts an operation, or has it wait for a tag.
-func (l *Link) begin(t *tags, o *op, start func(number uint32)) {
+// startOrQueue starts an operation, or has it wait for a tag.
+func (l *Link) startOrQueue(t *tags, o *op, start func(number uint32)) {
 	l.mu.Lock()
 	if l.closing {
 		l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *Link) begin(t *tags, o *op, start func(number uint32)) {
 		return
 	}
 	defer l.mu.Unlock()
-	number, ok := t.take(o)
+	number, ok := t.takeTag(o)
 	if !ok {
 		t.waiting = append(t.waiting, pending{o, start})
 		return
@@ -60,7 +60,7 @@ func (l *Link) begin(t *tags, o *op, start func(number uint32)) {
 // Get implements link.Port.
 func (p port) Get(g link.Get, s link.Sink) {
 	l := p.Link
-	l.begin(&l.gets, &op{sink: s, done: s, want: g.Len}, func(number uint32) {
+	l.startOrQueue(&l.gets, &op{sink: s, done: s, getBytes: g.Len}, func(number uint32) {
 		l.queue(getMessage(number, g))
 	})
 }
@@ -68,15 +68,15 @@ func (p port) Get(g link.Get, s link.Sink) {
 // Put implements link.Port.
 func (p port) Put(r link.Put, data []byte, d link.Done) {
 	l := p.Link
-	l.begin(&l.putting, &op{done: d}, func(number uint32) {
+	l.startOrQueue(&l.putting, &op{done: d}, func(number uint32) {
 		l.queue(putMessage(number, r, len(data)))
 		a := &l.lanes[channelOf[kindPutData]]
 		a.streams = append(a.streams, &stream{kind: kindPutData, number: number, data: data})
 	})
 }
 
-// ended is the reader's: an operation of this node has ended.
-func (l *Link) ended(t *tags, number uint32, s fabric.Status) error {
+// operationEnded is the reader's: an operation of this node has ended.
+func (l *Link) operationEnded(t *tags, number uint32, s fabric.Status) error {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,17 +84,17 @@ func (l *Link) ended(t *tags, number uint32, s fabric.Status) error {
 	if err != nil {
 		return err
 	}
-	if s == fabric.StatusOK && o.got != o.want {
-		return fmt.Errorf("GET of %d bytes ended after %d", o.want, o.got)
+	if s == fabric.StatusOK && o.got != o.getBytes {
+		return fmt.Errorf("GET of %d bytes ended after %d", o.getBytes, o.got)
 	}
 	if o.sink == nil { // refused before all was sent
 		a := &l.lanes[channelOf[kindPutData]]
 		a.streams = slices.DeleteFunc(a.streams, func(st *stream) bool { return st.number == number && st.kind == kindPutData })
 	}
-	t.drop(number)
-	t.next()
+	t.freeTag(number)
+	t.startWaiting()
 	l.transmit(now)
-	l.up.add(func() { o.done.Done(s) })
+	l.up.queueCall(func() { o.done.Done(s) })
 	return nil
 }
 
@@ -106,8 +106,8 @@ func (l *Link) data(m *message) error {
 	if err != nil {
 		return err
 	}
-	if int(m.n) != o.got || len(m.data) == 0 || o.got+len(m.data) > o.want {
-		return fmt.Errorf("%d bytes at %d of a GET of %d after %d", len(m.data), m.n, o.want, o.got)
+	if int(m.n) != o.got || len(m.data) == 0 || o.got+len(m.data) > o.getBytes {
+		return fmt.Errorf("%d bytes at %d of a GET of %d after %d", len(m.data), m.n, o.getBytes, o.got)
 	}
 	if o.err == nil {
 		o.err = o.sink.Data(o.got, foreign.Of(m.data))
@@ -130,7 +130,7 @@ func (l *Link) serveGet(m *message) error {
 	}
 	le, status := l.nic.LendGet(l.peer, m.get())
 	if status != fabric.StatusOK {
-		l.post(&message{kind: kindGetEnd, number: number, status: status})
+		l.queueMessage(&message{kind: kindGetEnd, number: number, status: status})
 		return nil
 	}
 	s := &lease{le}
@@ -141,7 +141,7 @@ func (l *Link) serveGet(m *message) error {
 	a.streams = append(a.streams, &stream{kind: kindData, number: number, data: le.Bytes(), ended: func() {
 		l.serving[tag] = nil
 		l.queue(&message{kind: kindGetEnd, number: number, status: fabric.StatusOK})
-		l.up.add(func() { s.End(true) })
+		l.up.queueCall(func() { s.End(true) })
 	}})
 	l.transmit(time.Now())
 	return nil
@@ -156,7 +156,7 @@ type put struct {
 
 // servePut is the reader's: the peer is about to send data.
 func (l *Link) servePut(m *message) error {
-	if err := l.owe(m); err != nil {
+	if err := l.notePut(m); err != nil {
 		return err
 	}
 	if l.puts[m.number] != nil {
@@ -181,7 +181,7 @@ func (l *Link) putData(m *message) error {
 	}
 	delete(l.puts, m.number)
 	number := m.number
-	l.up.add(func() { l.nic.ServePut(l.peer, p.request, foreign.Of(p.data), putDone{l, number}) })
+	l.up.queueCall(func() { l.nic.ServePut(l.peer, p.request, foreign.Of(p.data), putDone{l, number}) })
 	return nil
 }
 
@@ -193,28 +193,28 @@ type putDone struct {
 
 // Done implements link.Done.
 func (d putDone) Done(s fabric.Status) {
-	d.l.post(&message{kind: kindPutEnd, number: d.number, status: s})
+	d.l.queueMessage(&message{kind: kindPutEnd, number: d.number, status: s})
 }
 
-// take is the reader's: it does what a message says. An error is a breach.
-func (l *Link) take(m *message) error {
+// handleMessage is the reader's: it does what a message says. An error is a breach.
+func (l *Link) handleMessage(m *message) error {
 	switch m.kind {
 	case kindOpen:
-		return l.open(m)
+		return l.acceptFlow(m)
 	case kindVELO:
-		return l.deliver(m)
+		return l.deliverMessage(m)
 	case kindGet:
 		return l.serveGet(m)
 	case kindData:
 		return l.data(m)
 	case kindGetEnd:
-		return l.ended(&l.gets, m.number, m.status)
+		return l.operationEnded(&l.gets, m.number, m.status)
 	case kindPut:
 		return l.servePut(m)
 	case kindPutData:
 		return l.putData(m)
 	case kindPutEnd:
-		return l.ended(&l.putting, m.number, m.status)
+		return l.operationEnded(&l.putting, m.number, m.status)
 	case kindProbe:
 		return nil
 	}
@@ -229,17 +229,17 @@ func (l *Link) take(m *message) error {
 	}
 	switch m.kind {
 	case kindOpened:
-		return f.answer(m.id, int(m.n))
+		return f.mailboxAnswered(m.id, int(m.n))
 	case kindReturn:
 		if err := f.returned(m.word); err != nil {
 			return err
 		}
 		total := m.word
-		l.up.add(func() { f.credit.Return(total) })
+		l.up.queueCall(func() { f.credit.Return(total) })
 		return nil
 	case kindDown:
 		f.close()
-		l.up.add(f.credit.Down)
+		l.up.queueCall(f.credit.Down)
 		return nil
 	}
 	return errors.New("message of an unknown kind")

@@ -17,17 +17,17 @@ func (u *upcalls) init() {
 	u.ended = make(chan struct{})
 }
 
-// add queues a call. There are as many as there are credits and operations, at
+// queueCall queues a call. There are as many as there are credits and operations, at
 // most.
-func (u *upcalls) add(f func()) {
+func (u *upcalls) queueCall(f func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.calls = append(u.calls, f)
 	u.more.Signal()
 }
 
-// finish returns when all calls have been made; later ones are not.
-func (u *upcalls) finish() {
+// finishCalls returns when all calls have been made; later ones are not.
+func (u *upcalls) finishCalls() {
 	u.mu.Lock()
 	u.last = true
 	u.more.Signal()
@@ -35,7 +35,7 @@ func (u *upcalls) finish() {
 	<-u.ended
 }
 
-func (u *upcalls) run() {
+func (u *upcalls) makeCalls() {
 	defer close(u.ended)
 	u.mu.Lock()
 	defer u.mu.Unlock()

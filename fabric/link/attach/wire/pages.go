@@ -25,14 +25,14 @@ func (m Memory) Each(a atu.NLA, n int, access atu.Access, from fabric.NodeID, f 
 		return false, nil
 	}
 	for off := 0; off < n; { // all of it first: a refused operation moves nothing
-		piece, ok := m.find(a, int(start), off, n, access, from)
+		piece, ok := m.pieceAt(a, int(start), off, n, access, from)
 		if !ok {
 			return false, nil
 		}
 		off += piece.Len()
 	}
 	for off := 0; off < n; {
-		piece, ok := m.find(a, int(start), off, n, access, from)
+		piece, ok := m.pieceAt(a, int(start), off, n, access, from)
 		if !ok {
 			return false, nil
 		}
@@ -44,8 +44,8 @@ func (m Memory) Each(a atu.NLA, n int, access atu.Access, from fabric.NodeID, f 
 	return true, nil
 }
 
-// find returns the piece that begins off bytes into the range: pages that follow one another.
-func (m Memory) find(a atu.NLA, start, off, n int, access atu.Access, from fabric.NodeID) (foreign.Memory, bool) {
+// pieceAt returns the piece that begins off bytes into the range: pages that follow one another.
+func (m Memory) pieceAt(a atu.NLA, start, off, n int, access atu.Access, from fabric.NodeID) (foreign.Memory, bool) {
 	table := m.Table.Words(0, atu.PagesPerGAT)
 	at := start + off
 	page, ok := Entry(table[at/atu.PageSize].Load()).Page(a, access, from)
