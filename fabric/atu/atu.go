@@ -157,7 +157,7 @@ func (w *Window) WriteAt(p foreign.Memory, off int) error {
 }
 
 // Release ends the access.
-func (w *Window) Release() { w.region.release() }
+func (w *Window) Release() { w.region.endTransfer() }
 
 // Translate grants the node from an access of n bytes at nla with the rights of vpid,
 // or refuses it with one of the errors of this package, which all wrap

@@ -170,7 +170,7 @@ func (r *Region) Close() error {
 		if r.state.CompareAndSwap(s, s|stateClosing) {
 			r.unshow()
 			if s&stateBusyMask != 0 {
-				r.wait()
+				r.waitIdle()
 			}
 			if r.view != nil {
 				return shm.Scatter(r.view)
@@ -195,8 +195,8 @@ func (r *Region) unshow() {
 	}
 }
 
-// wait waits until no transfer runs.
-func (r *Region) wait() {
+// waitIdle waits until no transfer runs.
+func (r *Region) waitIdle() {
 	late := time.AfterFunc(closeWait, r.reclaim)
 	defer late.Stop()
 	<-r.drained
@@ -245,7 +245,7 @@ func (r *Region) admits(s uint64, from fabric.NodeID) bool {
 	return false
 }
 
-func (r *Region) release() {
+func (r *Region) endTransfer() {
 	if s := r.state.Add(^uint64(0)); s&(stateClosing|stateBusyMask) == stateClosing {
 		close(r.drained)
 	}

@@ -97,13 +97,13 @@ func (x *Crossbars) Adaptive() bool { return x.adaptive.Load() }
 // carryData is carry for packets whose order does not matter.
 func (x *Crossbars) carryData(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
 	if !x.adaptive.Load() {
-		x.carry(a, b, c, packets, bytes)
+		x.countPackets(a, b, c, packets, bytes)
 		return
 	}
 	x.routes.Load().CarryAdaptive(x.load, a, b, c, uint64(packets), uint64(bytes))
 }
 
-// carry counts packets of a class on the links from a to b.
-func (x *Crossbars) carry(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
+// countPackets counts packets of a class on the links from a to b.
+func (x *Crossbars) countPackets(a, b fabric.NodeID, c fabric.Class, packets, bytes int) {
 	x.routes.Load().CarryOf(x.load, a, b, c, uint64(packets), uint64(bytes))
 }

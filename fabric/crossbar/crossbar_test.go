@@ -175,7 +175,7 @@ func TestSetLinkDown(t *testing.T) {
 	if cut := x.Routes().Cut(); !slices.Equal(cut, []int{0, 1}) || x.Routes().Reachable(0, 1) {
 		t.Errorf("cut %v", cut)
 	}
-	x.carry(0, 2, 0, 1, 1)
+	x.countPackets(0, 2, 0, 1, 1)
 	if err := x.SetLinkDown(2, 1, false); err != nil {
 		t.Fatal(err)
 	}

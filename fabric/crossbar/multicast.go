@@ -12,7 +12,7 @@ import (
 // and the length of the payload.
 func (x *Crossbars) Multicast(from fabric.NodeID) func(fabric.GroupID, []fabric.NodeID, int) {
 	m := &multicasts{x: x, from: from}
-	return m.carry
+	return m.countPackets
 }
 
 // multicasts keeps the trees of a node's groups.
@@ -28,12 +28,12 @@ type tree struct {
 	members []fabric.NodeID
 }
 
-func (m *multicasts) carry(g fabric.GroupID, members []fabric.NodeID, n int) {
+func (m *multicasts) countPackets(g fabric.GroupID, members []fabric.NodeID, n int) {
 	if len(members) == 0 {
 		return
 	}
 	r, t := m.x.Routes(), m.trees[g].Load()
-	if t == nil || t.Routes() != r || !same(t.members, members) {
+	if t == nil || t.Routes() != r || !sameMemory(t.members, members) {
 		made, err := r.Tree(m.from, members)
 		if err != nil {
 			return // not a node of the topology: no link leads there
@@ -44,5 +44,5 @@ func (m *multicasts) carry(g fabric.GroupID, members []fabric.NodeID, n int) {
 	t.Carry(m.x.load, 1, uint64(n+descriptor))
 }
 
-// same reports whether a and b are the same piece of memory.
-func same(a, b []fabric.NodeID) bool { return len(a) == len(b) && &a[0] == &b[0] }
+// sameMemory reports whether a and b are the same piece of memory.
+func sameMemory(a, b []fabric.NodeID) bool { return len(a) == len(b) && &a[0] == &b[0] }

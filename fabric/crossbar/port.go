@@ -73,7 +73,7 @@ func (p *port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) 
 
 // Get implements link.Port.
 func (p *port) Get(g link.Get, s link.Sink) {
-	p.x.carry(p.from, p.to, g.Class, 1, descriptor)
+	p.x.countPackets(p.from, p.to, g.Class, 1, descriptor)
 	k, ok := p.x.sinks.Get().(*sink)
 	if !ok {
 		k = new(sink)
@@ -102,7 +102,7 @@ func (f *flow) Commit(pos, status uint64) { f.CommitClass(pos, status, 0) }
 // CommitClass implements link.Classed.
 func (f *flow) CommitClass(pos, status uint64, c fabric.Class) {
 	if n := velo.WordLen(status); n > 0 && !velo.WordMulticast(status) {
-		f.port.x.carry(f.port.from, f.port.to, c, 1, n+descriptor)
+		f.port.x.countPackets(f.port.from, f.port.to, c, 1, n+descriptor)
 	}
 	f.Flow.Commit(pos, status)
 }

@@ -44,14 +44,14 @@ func TestReserve(t *testing.T) {
 	if err := x.Reserve(s, 0, true); err != nil || x.Routes().Hops(0, 3) != 2 {
 		t.Fatal(err)
 	}
-	x.carry(0, 3, 0, 1, 1)
+	x.countPackets(0, 3, 0, 1, 1)
 	if err := x.Reserve(s, 0, false); err != nil {
 		t.Fatal(err)
 	}
 	s.Overrides[0].Ports[0] = topo.PortXPlus // the caller's
 	s = Reservation{"one", []topo.Override{around()}}
-	x.carry(0, 3, 0, 1, 1)
-	x.carry(3, 0, 0, 1, 1) // back as before
+	x.countPackets(0, 3, 0, 1, 1)
+	x.countPackets(3, 0, 0, 1, 1) // back as before
 	if path, err := x.Routes().Path(0, 3); err != nil || len(path) != 2 || path[0] != (topo.End{Node: 0, Port: topo.PortYPlus}) || x.Routes().Hops(0, 3) != 2 {
 		t.Errorf("path %v, %v", path, err)
 	}
@@ -63,7 +63,7 @@ func TestReserve(t *testing.T) {
 		if err := x.SetLinkDown(0, 2, down); err != nil {
 			t.Fatal(err)
 		}
-		x.carry(0, 3, 0, 1, 1)
+		x.countPackets(0, 3, 0, 1, 1)
 	}
 	if a, b := crossed(t, x, 0, 1), crossed(t, x, 0, 2); a != 2 || b != 2 {
 		t.Errorf("with a cut: %d packets by x and %d by y", a, b)
@@ -88,7 +88,7 @@ func TestReserve(t *testing.T) {
 	if err := x.Release("one"); err != nil {
 		t.Fatal(err)
 	}
-	x.carry(0, 3, 0, 1, 1)
+	x.countPackets(0, 3, 0, 1, 1)
 	if list, changes := x.Reservations(); len(list) != 0 || changes != 2 || crossed(t, x, 0, 1) != 3 {
 		t.Errorf("%v, %d changes", list, changes)
 	}
@@ -104,7 +104,7 @@ func TestReserveUnderTraffic(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for range packets {
-			x.carry(0, 3, 0, 1, 1)
+			x.countPackets(0, 3, 0, 1, 1)
 		}
 	})
 	for i := uint64(0); i < 200; i += 2 {
@@ -154,7 +154,7 @@ func TestReserveClass(t *testing.T) {
 			}
 		}
 		a, b := crossed(t, x, 0, 1), crossed(t, x, 0, 2)
-		x.carry(0, 3, tt.class, 1, 1)
+		x.countPackets(0, 3, tt.class, 1, 1)
 		if a, b = crossed(t, x, 0, 1)-a, crossed(t, x, 0, 2)-b; a != tt.byX || b != tt.byY {
 			t.Errorf("%d: %+v, but %d by x, %d by y", i, tt, a, b)
 		}

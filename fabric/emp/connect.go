@@ -18,8 +18,8 @@ const network = "unixpacket"
 // helloTime bounds the exchange of hellos.
 const helloTime = 2 * time.Second
 
-// dial connects to a peer and exchanges hellos.
-func (m *Member) dial(ctx context.Context, p *peer) (*net.UnixConn, error) {
+// dialPeer connects to a peer and exchanges hellos.
+func (m *Member) dialPeer(ctx context.Context, p *peer) (*net.UnixConn, error) {
 	to := p.desc
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, m.dir.file(fileName(to.Node, socketSuffix)))
@@ -28,15 +28,15 @@ func (m *Member) dial(ctx context.Context, p *peer) (*net.UnixConn, error) {
 	}
 	conn := c.(*net.UnixConn)
 	defer ctxend.Do(ctx, func() { conn.Close() })()
-	if err := m.greet(conn, p); err != nil {
+	if err := m.greetPeer(conn, p); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("emp: node %d: %w", to.Node, err)
 	}
 	return conn, nil
 }
 
-// greet is the connecting side of the hellos.
-func (m *Member) greet(conn *net.UnixConn, p *peer) error {
+// greetPeer is the connecting side of the hellos.
+func (m *Member) greetPeer(conn *net.UnixConn, p *peer) error {
 	to := p.desc
 	pid, err := m.dir.checkPeer(conn)
 	if err != nil {
@@ -63,8 +63,8 @@ func (m *Member) greet(conn *net.UnixConn, p *peer) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// answer is the accepting side of the hellos. It returns the peer.
-func (m *Member) answer(conn *net.UnixConn, scan func()) (*peer, error) {
+// answerHello is the accepting side of the hellos. It returns the peer.
+func (m *Member) answerHello(conn *net.UnixConn, scan func()) (*peer, error) {
 	pid, err := m.dir.checkPeer(conn)
 	if err != nil {
 		return nil, err

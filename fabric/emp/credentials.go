@@ -41,7 +41,7 @@ func (d *dir) checkPeer(conn *net.UnixConn) (pid int32, err error) {
 	if err := errors.Join(credErr, groupErr); err != nil {
 		return 0, fmt.Errorf("emp: credentials of a peer: %w", err)
 	}
-	if d.allowed(cred.Uid, append(groups, cred.Gid)) {
+	if d.mayRun(cred.Uid, append(groups, cred.Gid)) {
 		return cred.Pid, nil
 	}
 	return 0, fmt.Errorf("emp: %w: process %d of user %d is not of this fabric's user or group", ErrRefused, cred.Pid, cred.Uid)
@@ -82,8 +82,8 @@ func (m *Member) greeted(p *peer, pid int32) {
 	p.pid, p.greeted = pid, true
 }
 
-// allowed reports whether a user with these groups may run a node.
-func (d *dir) allowed(uid uint32, groups []uint32) bool {
+// mayRun reports whether a user with these groups may run a node.
+func (d *dir) mayRun(uid uint32, groups []uint32) bool {
 	if uid == 0 || uid == uint32(os.Geteuid()) || d.foreign && uid == overflowUID {
 		return true
 	}

@@ -84,7 +84,7 @@ func (d *dir) publish(self Description) (*os.File, error) {
 	}
 	path := d.file(fileName(self.Node, describeSuffix))
 	temp := path + newSuffix
-	f, err := d.create(temp)
+	f, err := d.createFile(temp)
 	if err != nil {
 		return nil, dirError(err)
 	}
@@ -110,7 +110,7 @@ func (d *dir) publish(self Description) (*os.File, error) {
 
 // read returns the description of a node, and whether the node lives.
 func (d *dir) read(n fabric.NodeID) (desc Description, alive bool, err error) {
-	f, err := d.open(fileName(n, describeSuffix))
+	f, err := d.openFile(fileName(n, describeSuffix))
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ELOOP) {
 		return desc, false, nil // no node made this file
 	}
@@ -146,11 +146,11 @@ func parseDescription(n fabric.NodeID, text []byte) (desc Description, ok bool) 
 	return desc, true
 }
 
-// list returns the living nodes in the order of their IDs, and the dead ones whose
+// listNodes returns the living nodes in the order of their IDs, and the dead ones whose
 // descriptions are still there. A living node whose description cannot be read is
 // left out, and the error says so.
-func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
-	names, err := d.names()
+func (d *dir) listNodes() (alive []Description, dead []fabric.NodeID, err error) {
+	names, err := d.fileNames()
 	if err != nil {
 		return nil, nil, dirError(err)
 	}
@@ -182,7 +182,7 @@ func (d *dir) list() (alive []Description, dead []fabric.NodeID, err error) {
 // reap removes the files of nodes that do not live, and returns their IDs. The
 // caller holds the lock, so nobody is joining.
 func (d *dir) reap() ([]fabric.NodeID, error) {
-	names, err := d.names()
+	names, err := d.fileNames()
 	if err != nil {
 		return nil, dirError(err)
 	}
@@ -197,7 +197,7 @@ func (d *dir) reap() ([]fabric.NodeID, error) {
 			continue
 		}
 		dead = append(dead, n)
-		errs = append(errs, d.remove(n))
+		errs = append(errs, d.removeNode(n))
 	}
 	if len(dead) > 0 {
 		errs = append(errs, d.editGroups(func(*groupsFile) {}))
@@ -205,10 +205,10 @@ func (d *dir) reap() ([]fabric.NodeID, error) {
 	return dead, errors.Join(errs...)
 }
 
-// remove removes all files of a node, the description last: until then others see
+// removeNode removes all files of a node, the description last: until then others see
 // that there is something to remove.
-func (d *dir) remove(n fabric.NodeID) error {
-	names, err := d.names()
+func (d *dir) removeNode(n fabric.NodeID) error {
+	names, err := d.fileNames()
 	if err != nil {
 		return dirError(err)
 	}
@@ -231,7 +231,7 @@ func List(path string) ([]Description, error) {
 	if err != nil {
 		return nil, err
 	}
-	alive, _, err := d.list()
+	alive, _, err := d.listNodes()
 	return alive, err
 }
 
@@ -246,7 +246,7 @@ func Clean(path string) ([]fabric.NodeID, error) {
 		return nil, err
 	}
 	// Taking the lock makes its file, which would stay where no node has been.
-	if used, err := d.used(); !used || err != nil {
+	if used, err := d.inUse(); !used || err != nil {
 		return nil, err
 	}
 	lock, err := d.lock()
@@ -259,9 +259,9 @@ func Clean(path string) ([]fabric.NodeID, error) {
 	return dead, err
 }
 
-// used reports whether the directory has the lock or files of nodes.
-func (d *dir) used() (bool, error) {
-	names, err := d.names()
+// inUse reports whether the directory has the lock or files of nodes.
+func (d *dir) inUse() (bool, error) {
+	names, err := d.fileNames()
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // removed meanwhile
 	}

@@ -203,8 +203,8 @@ func groupID(name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// names returns the names of the files in the directory, sorted.
-func (d *dir) names() ([]string, error) {
+// fileNames returns the names of the files in the directory, sorted.
+func (d *dir) fileNames() ([]string, error) {
 	f, err := os.Open(d.path)
 	if err != nil {
 		return nil, err
@@ -218,9 +218,9 @@ func (d *dir) names() ([]string, error) {
 // file returns the path of a file in the directory.
 func (d *dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// open opens a regular file for reading. Members of the group may have put anything
+// openFile opens a regular file for reading. Members of the group may have put anything
 // there, so it does not follow a link and does not block on a FIFO.
-func (d *dir) open(name string) (*os.File, error) {
+func (d *dir) openFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(d.file(name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -232,8 +232,8 @@ func (d *dir) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// create makes a new file in place of what is at path, and never opens an existing one.
-func (d *dir) create(path string) (*os.File, error) {
+// createFile makes a new file in place of what is at path, and never opens an existing one.
+func (d *dir) createFile(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -300,7 +300,7 @@ func (d *dir) removeIfEmpty(lock *os.File) {
 	if err != nil || string(text) != madeMark {
 		return
 	}
-	names, err := d.names()
+	names, err := d.fileNames()
 	if err != nil || len(names) != 1 { // the lock
 		return
 	}

@@ -44,7 +44,7 @@ func FuzzDescription(f *testing.F) {
 		if !ok || back.Token != d.Token || !slices.Equal(back.Addrs, d.Addrs) {
 			t.Fatalf("%s became %+v", again, back)
 		}
-		_, _ = choose(Config{MAC: func(fabric.NodeID) string { return d.MAC }, Topology: d.Topology, Has: func(fabric.NodeID) bool { return true }}, []Description{d})
+		_, _ = chooseID(Config{MAC: func(fabric.NodeID) string { return d.MAC }, Topology: d.Topology, Has: func(fabric.NodeID) bool { return true }}, []Description{d})
 	})
 }
 
@@ -71,7 +71,7 @@ func FuzzGroups(f *testing.F) {
 		}
 		me := groupMember{Node: 9, Token: 99}
 		want := map[netip.Addr]bool{netip.MustParseAddr("224.1.2.3"): true, netip.MustParseAddr("ff02::77"): true}
-		file.set(me, want)
+		file.setMember(me, want)
 		for a := range want {
 			at := slices.IndexFunc(file.groups(), func(g Group) bool { return g.Addr == a && slices.Contains(g.Members, 9) })
 			if at < 0 {
@@ -90,7 +90,7 @@ func FuzzGroups(f *testing.F) {
 				t.Fatalf("%+v", g)
 			}
 		}
-		file.set(me, nil)
+		file.setMember(me, nil)
 		for _, e := range file.Groups {
 			if slices.Contains(e.Members, me) {
 				t.Fatalf("still in %v", e)

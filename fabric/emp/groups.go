@@ -53,9 +53,9 @@ type groupMember struct {
 	Token Token         `json:"token"`
 }
 
-// take returns a free fabric group. It assigns them in turn, so that a freed group is
+// freeGroup returns a free fabric group. It assigns them in turn, so that a freed group is
 // not reused at once, while frames to it may be under way.
-func (f *groupsFile) take() fabric.GroupID {
+func (f *groupsFile) freeGroup() fabric.GroupID {
 	for range lastGroup {
 		if f.Last++; f.Last < firstGroup || f.Last > lastGroup {
 			f.Last = firstGroup
@@ -67,9 +67,9 @@ func (f *groupsFile) take() fabric.GroupID {
 	return fabric.GroupBroadcast
 }
 
-// set makes m a member of the groups in want, and of no others.
-func (f *groupsFile) set(m groupMember, want map[netip.Addr]bool) {
-	f.keep(func(addr netip.Addr, other groupMember) bool { return other != m || want[addr] })
+// setMember makes m a member of the groups in want, and of no others.
+func (f *groupsFile) setMember(m groupMember, want map[netip.Addr]bool) {
+	f.keepMembers(func(addr netip.Addr, other groupMember) bool { return other != m || want[addr] })
 	addrs := make([]netip.Addr, 0, len(want))
 	for a := range want {
 		addrs = append(addrs, a)
@@ -79,7 +79,7 @@ func (f *groupsFile) set(m groupMember, want map[netip.Addr]bool) {
 		i := slices.IndexFunc(f.Groups, func(e groupEntry) bool { return e.Addr == a })
 		if i < 0 {
 			i = len(f.Groups)
-			f.Groups = append(f.Groups, groupEntry{Addr: a, ID: f.take()})
+			f.Groups = append(f.Groups, groupEntry{Addr: a, ID: f.freeGroup()})
 		}
 		if e := &f.Groups[i]; !slices.Contains(e.Members, m) {
 			e.Members = append(e.Members, m)
@@ -87,8 +87,8 @@ func (f *groupsFile) set(m groupMember, want map[netip.Addr]bool) {
 	}
 }
 
-// keep removes the members for which ok returns false, and the groups without members.
-func (f *groupsFile) keep(ok func(netip.Addr, groupMember) bool) {
+// keepMembers removes the members for which ok returns false, and the groups without members.
+func (f *groupsFile) keepMembers(ok func(netip.Addr, groupMember) bool) {
 	for i := range f.Groups {
 		e := &f.Groups[i]
 		e.Members = slices.DeleteFunc(e.Members, func(m groupMember) bool { return !ok(e.Addr, m) })
@@ -96,8 +96,8 @@ func (f *groupsFile) keep(ok func(netip.Addr, groupMember) bool) {
 	f.Groups = slices.DeleteFunc(f.Groups, func(e groupEntry) bool { return len(e.Members) == 0 })
 }
 
-// has reports whether m is a member of exactly the groups in want.
-func (f *groupsFile) has(m groupMember, want map[netip.Addr]bool) bool {
+// isMember reports whether m is a member of exactly the groups in want.
+func (f *groupsFile) isMember(m groupMember, want map[netip.Addr]bool) bool {
 	n := 0
 	for _, e := range f.Groups {
 		if slices.Contains(e.Members, m) {
@@ -128,7 +128,7 @@ func (f *groupsFile) groups() []Group {
 
 // readGroups reads the groups file.
 func (d *dir) readGroups() (f groupsFile, err error) {
-	file, err := d.open(groupsName)
+	file, err := d.openFile(groupsName)
 	var text []byte
 	if err == nil {
 		text, err = io.ReadAll(io.LimitReader(file, maxGroups))
@@ -169,11 +169,11 @@ func (d *dir) editGroups(edit func(*groupsFile)) error {
 	for i := range before {
 		before[i].Members = slices.Clone(before[i].Members)
 	}
-	alive, _, err := d.list()
+	alive, _, err := d.listNodes()
 	if err != nil {
 		return err
 	}
-	f.keep(func(_ netip.Addr, m groupMember) bool {
+	f.keepMembers(func(_ netip.Addr, m groupMember) bool {
 		return slices.ContainsFunc(alive, func(desc Description) bool { return desc.Node == m.Node && desc.Token == m.Token })
 	})
 	edit(&f)
@@ -194,7 +194,7 @@ func (d *dir) editGroups(edit func(*groupsFile)) error {
 		return fmt.Errorf("emp: %w", err)
 	}
 	temp := path + newSuffix
-	out, err := d.create(temp)
+	out, err := d.createFile(temp)
 	if err == nil {
 		_, err = out.Write(append(text, '\n'))
 		err = errors.Join(err, out.Chmod(d.fileMode()), out.Close())
@@ -241,10 +241,10 @@ func (m *Member) syncGroups() {
 	m.mu.Unlock()
 	self := groupMember{m.self.Node, m.self.Token}
 	f, err := m.dir.readGroups()
-	if err != nil || !f.has(self, want) {
+	if err != nil || !f.isMember(self, want) {
 		var lock *os.File
 		if lock, err = m.dir.lock(); err == nil {
-			err = m.dir.editGroups(func(f *groupsFile) { f.set(self, want) })
+			err = m.dir.editGroups(func(f *groupsFile) { f.setMember(self, want) })
 			lock.Close()
 		}
 		if err == nil {

@@ -88,7 +88,7 @@ func TestGroupsOfDeadNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = a.dir.editGroups(func(f *groupsFile) {
-		f.set(groupMember{7, 77}, map[netip.Addr]bool{addr("239.1.1.1"): true})
+		f.setMember(groupMember{7, 77}, map[netip.Addr]bool{addr("239.1.1.1"): true})
 	})
 	lock.Close()
 	if err != nil {
@@ -107,7 +107,7 @@ func TestGroupsFull(t *testing.T) {
 		want[netip.AddrFrom4([4]byte{239, 0, 0, byte(i)})] = true
 	}
 	m := groupMember{1, 1}
-	f.set(m, want)
+	f.setMember(m, want)
 	used := make(map[fabric.GroupID]int)
 	for _, g := range f.groups() {
 		used[g.ID]++
@@ -115,13 +115,13 @@ func TestGroupsFull(t *testing.T) {
 	if len(used) != 63 || used[fabric.GroupBroadcast] != 2 || used[0] != 0 {
 		t.Errorf("%v", used)
 	}
-	if !f.has(m, want) {
+	if !f.isMember(m, want) {
 		t.Error("not a member of all")
 	}
 	// A free one is found again; who is in the broadcast group stays there.
 	delete(want, netip.AddrFrom4([4]byte{239, 0, 0, 9}))
 	want[addr("239.1.1.1")] = true
-	f.set(m, want)
+	f.setMember(m, want)
 	for _, g := range f.groups() {
 		if g.Addr == addr("239.1.1.1") && g.ID != 10 || g.Addr == addr("239.0.0.63") && g.ID != fabric.GroupBroadcast {
 			t.Errorf("%+v", g)

@@ -39,12 +39,12 @@ func TestHostileFiles(t *testing.T) {
 		if err := unix.Mkfifo(d.file("node-9.json"), 0o600); err != nil {
 			t.Error(err)
 		}
-		alive, _, err := d.list()
+		alive, _, err := d.listNodes()
 		if len(alive) != 1 {
 			t.Errorf("%v, %v", alive, err)
 		}
 		self := groupMember{alive[0].Node, alive[0].Token}
-		_ = d.editGroups(func(f *groupsFile) { f.set(self, map[netip.Addr]bool{netip.MustParseAddr("239.1.1.1"): true}) })
+		_ = d.editGroups(func(f *groupsFile) { f.setMember(self, map[netip.Addr]bool{netip.MustParseAddr("239.1.1.1"): true}) })
 		if f, err := d.publish(Description{Version: Version, Node: 7}); err == nil {
 			f.Close()
 		}
@@ -68,7 +68,7 @@ func TestHostileFiles(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 	if _, err := os.Lstat(d.file("node-9.json")); err == nil {
-		if _, dead, _ := d.list(); len(dead) != 2 { // 9, and 7, whose file is closed
+		if _, dead, _ := d.listNodes(); len(dead) != 2 { // 9, and 7, whose file is closed
 			t.Errorf("dead: %v", dead)
 		}
 	}

@@ -249,15 +249,15 @@ func TestRootJoinGroup(t *testing.T) {
 		{1000, []uint32{gid + 1}, false},
 		{1000, nil, false},
 	} {
-		if got := m.dir.allowed(c.uid, c.groups); got != c.want {
+		if got := m.dir.mayRun(c.uid, c.groups); got != c.want {
 			t.Errorf("user %d of groups %v: %v", c.uid, c.groups, got)
 		}
 	}
-	if m.dir.foreign = true; !m.dir.allowed(overflowUID, nil) || m.dir.allowed(1000, nil) {
+	if m.dir.foreign = true; !m.dir.mayRun(overflowUID, nil) || m.dir.mayRun(1000, nil) {
 		t.Error("in a user namespace, users of others are left to the directory's permissions, and only they")
 	}
 	alone := join(t, Config{Dir: tempDir(t)})
-	if alone.dir.allowed(1000, []uint32{uint32(alone.dir.gid)}) {
+	if alone.dir.mayRun(1000, []uint32{uint32(alone.dir.gid)}) {
 		t.Error("the group of a directory that is its user's alone may join")
 	}
 }

@@ -99,7 +99,7 @@ func Join(cfg Config) (m *Member, err error) {
 		log: cfg.Log, dir: d, onGroups: cfg.OnGroups,
 		peers: make(map[fabric.NodeID]*peer), wishes: make(map[netip.Addr]bool), wished: make(chan struct{}, 1),
 	}
-	if err := m.enter(cfg); err != nil {
+	if err := m.takeID(cfg); err != nil {
 		d.removeIfEmpty(lock)
 		return nil, err
 	}
@@ -123,16 +123,16 @@ func enterDir(cfg Config) (*dir, *os.File, error) {
 	}
 }
 
-// enter takes an ID. The caller holds the lock.
-func (m *Member) enter(cfg Config) (err error) {
+// takeID takes an ID. The caller holds the lock.
+func (m *Member) takeID(cfg Config) (err error) {
 	if _, err := m.dir.reap(); err != nil {
 		return err
 	}
-	alive, _, err := m.dir.list()
+	alive, _, err := m.dir.listNodes()
 	if err != nil {
 		return err
 	}
-	id, err := choose(cfg, alive)
+	id, err := chooseID(cfg, alive)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (m *Member) enter(cfg Config) (err error) {
 			if m.ln != nil {
 				m.ln.Close()
 			}
-			err = errors.Join(err, m.dir.remove(id))
+			err = errors.Join(err, m.dir.removeNode(id))
 		}
 	}()
 	path := m.dir.file(fileName(id, socketSuffix))
@@ -168,8 +168,8 @@ func (m *Member) enter(cfg Config) (err error) {
 	return err
 }
 
-// choose returns the ID for the node, or why it cannot join the living nodes.
-func choose(cfg Config, alive []Description) (fabric.NodeID, error) {
+// chooseID returns the ID for the node, or why it cannot join the living nodes.
+func chooseID(cfg Config, alive []Description) (fabric.NodeID, error) {
 	taken := make(map[fabric.NodeID]Description, len(alive))
 	for _, d := range alive {
 		if d.Version != Version {
@@ -260,7 +260,7 @@ func (m *Member) Leave() error {
 	errs := []error{m.ln.Close()}
 	lock, err := m.dir.lock()
 	if err == nil {
-		errs = append(errs, m.dir.remove(m.self.Node), m.dir.editGroups(func(*groupsFile) {}))
+		errs = append(errs, m.dir.removeNode(m.self.Node), m.dir.editGroups(func(*groupsFile) {}))
 		m.dir.removeIfEmpty(lock)
 		lock.Close()
 	} else if !errors.Is(err, fs.ErrNotExist) { // otherwise the directory was removed

@@ -105,9 +105,9 @@ type peer struct {
 	now     Peer
 }
 
-// start makes a peer, which lives until ctx ends or stop is called. It waits for
+// startPeer makes a peer, which lives until ctx ends or stop is called. It waits for
 // the one that had its ID before.
-func (m *Member) start(ctx context.Context, desc Description, before *peer, link Linker) *peer {
+func (m *Member) startPeer(ctx context.Context, desc Description, before *peer, link Linker) *peer {
 	ctx, stop := context.WithCancel(ctx)
 	p := &peer{
 		m: m, desc: desc, stop: stop,
@@ -122,15 +122,15 @@ func (m *Member) start(ctx context.Context, desc Description, before *peer, link
 			before.stop()
 			<-before.done
 		}
-		p.run(ctx, link)
+		p.keepLinked(ctx, link)
 	}()
 	return p
 }
 
-// run links the peer, and again whenever the link ends.
-func (p *peer) run(ctx context.Context, connect Linker) {
+// keepLinked links the peer, and again whenever the link ends.
+func (p *peer) keepLinked(ctx context.Context, connect Linker) {
 	if p.desc.Version != Version {
-		p.failed(versionError(p.desc.Node, p.desc.Version))
+		p.noteFailure(versionError(p.desc.Node, p.desc.Version))
 		<-ctx.Done()
 		return
 	}
@@ -145,7 +145,7 @@ func (p *peer) run(ctx context.Context, connect Linker) {
 		}
 		began := time.Now()
 		if err == nil {
-			conn, err = p.hold(ctx, conn, connect)
+			conn, err = p.holdLink(ctx, conn, connect)
 		}
 		if ctx.Err() != nil {
 			return
@@ -153,7 +153,7 @@ func (p *peer) run(ctx context.Context, connect Linker) {
 		if time.Since(began) > steady {
 			wait = firstRetry
 		}
-		p.failed(err)
+		p.noteFailure(err)
 		if conn != nil || p.m.self.Node < p.desc.Node {
 			continue // the peer takes its time
 		}
@@ -169,7 +169,7 @@ func (p *peer) run(ctx context.Context, connect Linker) {
 // connection returns a new connection: the higher ID connects to the lower.
 func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
 	if p.m.self.Node > p.desc.Node {
-		return p.m.dial(ctx, p)
+		return p.m.dialPeer(ctx, p)
 	}
 	select {
 	case conn := <-p.incoming:
@@ -179,17 +179,17 @@ func (p *peer) connection(ctx context.Context) (*net.UnixConn, error) {
 	}
 }
 
-// hold makes a link of conn, which it takes, and returns when the link has ended. It
+// holdLink makes a link of conn, which it takes, and returns when the link has ended. It
 // returns another connection if the peer has opened one.
-func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*net.UnixConn, error) {
-	p.set(Linking, nil)
+func (p *peer) holdLink(ctx context.Context, conn *net.UnixConn, connect Linker) (*net.UnixConn, error) {
+	p.setState(Linking, nil)
 	unblock := ctxend.Do(ctx, func() { conn.Close() })
 	link, err := connect(conn, p.desc.Node)
 	unblock()
 	if err != nil {
 		return nil, err
 	}
-	p.set(Up, link)
+	p.setState(Up, link)
 	p.m.log.Info("linked", "node", p.desc.Node)
 	var next *net.UnixConn
 	select {
@@ -209,7 +209,7 @@ func (p *peer) hold(ctx context.Context, conn *net.UnixConn, connect Linker) (*n
 	return next, err
 }
 
-func (p *peer) set(s State, link Link) {
+func (p *peer) setState(s State, link Link) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	p.now.State, p.now.Since, p.now.Link = s, time.Now(), link
@@ -219,9 +219,9 @@ func (p *peer) set(s State, link Link) {
 	}
 }
 
-// failed notes why there is no link, and tells of it if that is news.
-func (p *peer) failed(err error) {
-	p.set(Connecting, nil)
+// noteFailure notes why there is no link, and tells of it if that is news.
+func (p *peer) noteFailure(err error) {
+	p.setState(Connecting, nil)
 	p.m.mu.Lock()
 	before := p.now.Err
 	p.now.Err = err

@@ -27,7 +27,7 @@ const scanRest = 4
 // Run links this node with every other one, and again when they come back, until
 // ctx is cancelled. Then it leaves the fabric, closes the links and returns nil.
 func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
-	w, err := watch(m.dir.path)
+	w, err := watchDir(m.dir.path)
 	if err != nil {
 		return errors.Join(err, m.Leave())
 	}
@@ -35,7 +35,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	// Peers outlive ctx until nobody finds this node any more.
 	peers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	scan := make(chan chan struct{})
-	work.Go(func() { m.accept(peers, scan) })
+	work.Go(func() { m.acceptConns(peers, scan) })
 
 	again, rest := time.NewTimer(0), time.NewTimer(0)
 	defer again.Stop()
@@ -43,7 +43,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	changes := w.changes // nil during the pause
 	look := func() (settled bool) {
 		start := time.Now()
-		settled = m.scan(peers, connect)
+		settled = m.scanDir(peers, connect)
 		m.syncGroups()
 		changes = nil
 		rest.Reset(min(scanRest*time.Since(start), secondLook))
@@ -66,7 +66,7 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 		case <-m.wished:
 			m.syncGroups()
 		case done := <-scan:
-			m.scan(peers, connect)
+			m.scanDir(peers, connect)
 			close(done)
 		case <-ctx.Done():
 		}
@@ -85,10 +85,10 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 	return err
 }
 
-// scan compares the directory with the peers, and reports whether the peers that are
+// scanDir compares the directory with the peers, and reports whether the peers that are
 // gone have ended. Only Run's goroutine calls it.
-func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
-	alive, dead, err := m.dir.list()
+func (m *Member) scanDir(ctx context.Context, connect Linker) (settled bool) {
+	alive, dead, err := m.dir.listNodes()
 	if err != nil {
 		m.log.Warn("a node cannot be linked", "reason", err)
 	}
@@ -118,7 +118,7 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 			if desc.MTU != m.self.MTU {
 				m.log.Warn("MTUs differ: packets larger than the receiver's may be lost", "node", desc.Node, "mtu", desc.MTU, "here", m.self.MTU)
 			}
-			m.peers[desc.Node] = m.start(ctx, desc, old, connect)
+			m.peers[desc.Node] = m.startPeer(ctx, desc, old, connect)
 		}
 	}
 	settled = true
@@ -142,8 +142,8 @@ func (m *Member) scan(ctx context.Context, connect Linker) (settled bool) {
 // maxTaken is how many connections of one user may be on their way to their peers.
 const maxTaken = 1024
 
-// accept takes connections until Leave.
-func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
+// acceptConns takes connections until Leave.
+func (m *Member) acceptConns(ctx context.Context, scan chan<- chan struct{}) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	failed := func(err error) { m.log.Warn("cannot accept a connection", "reason", err) }
@@ -156,15 +156,15 @@ func (m *Member) accept(ctx context.Context, scan chan<- chan struct{}) {
 		}
 		work.Go(func() {
 			defer leave()
-			m.take(ctx, conn, scan)
+			m.passConn(ctx, conn, scan)
 		})
 	}
 }
 
-// take passes a connection to the peer that opened it.
-func (m *Member) take(ctx context.Context, conn *net.UnixConn, scan chan<- chan struct{}) {
+// passConn passes a connection to the peer that opened it.
+func (m *Member) passConn(ctx context.Context, conn *net.UnixConn, scan chan<- chan struct{}) {
 	defer ctxend.Do(ctx, func() { conn.Close() })()
-	p, err := m.answer(conn, func() {
+	p, err := m.answerHello(conn, func() {
 		done := make(chan struct{})
 		select {
 		case scan <- done:

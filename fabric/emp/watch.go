@@ -20,7 +20,7 @@ type watcher struct {
 // final name, and the kernel closes it when its writer dies.
 const watchEvents = unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 
-func watch(path string) (*watcher, error) {
+func watchDir(path string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		hint := ""
@@ -35,12 +35,12 @@ func watch(path string) (*watcher, error) {
 		w.f.Close()
 		return nil, dirError(&os.PathError{Op: "watch", Path: path, Err: err})
 	}
-	go w.run()
+	go w.reportChanges()
 	return w, nil
 }
 
-// run reports that something changed. The directory shows what.
-func (w *watcher) run() {
+// reportChanges reports that something changed. The directory shows what.
+func (w *watcher) reportChanges() {
 	defer close(w.changes)
 	buf := make([]byte, 64*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
 	for {

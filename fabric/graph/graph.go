@@ -43,7 +43,7 @@ type rows struct {
 	list  []int32
 }
 
-func (r *rows) of(v int32) []int32 { return r.list[r.first[v]:r.first[v+1]] }
+func (r *rows) ofVertex(v int32) []int32 { return r.list[r.first[v]:r.first[v+1]] }
 
 // New returns a network. It has at least one host, all channels join vertices that
 // exist, and every host reaches every other one.
@@ -108,7 +108,7 @@ func (g *Graph) connected() error {
 		for len(stack) > 0 {
 			v := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
-			for _, c := range way.rows.of(v) {
+			for _, c := range way.rows.ofVertex(v) {
 				if w := way.end(g.channels[c]); !seen[w] {
 					seen[w] = true
 					stack = append(stack, w)
@@ -182,10 +182,10 @@ func (g *Graph) Hosts() []int32 { return g.hosts }
 func (g *Graph) HostIndex(v int32) int { return int(g.hostAt[v]) }
 
 // Out lends the channels that leave a vertex, in ascending order.
-func (g *Graph) Out(v int32) []int32 { return g.out.of(v) }
+func (g *Graph) Out(v int32) []int32 { return g.out.ofVertex(v) }
 
 // In lends the channels that lead to a vertex, in ascending order.
-func (g *Graph) In(v int32) []int32 { return g.in.of(v) }
+func (g *Graph) In(v int32) []int32 { return g.in.ofVertex(v) }
 
 // Routes returns the routing tables of the fabric that the network was made of, or
 // nil.

@@ -88,7 +88,7 @@ func ReadGraphML(name string, r io.Reader) (*Graph, error) {
 			break
 		}
 		if err != nil {
-			f.wrong("%v", strings.TrimPrefix(err.Error(), "XML syntax error on "))
+			f.noteMistake("%v", strings.TrimPrefix(err.Error(), "XML syntax error on "))
 			break
 		}
 		if start, ok := token.(xml.StartElement); ok {
@@ -96,7 +96,7 @@ func ReadGraphML(name string, r io.Reader) (*Graph, error) {
 		}
 	}
 	if len(f.errs) == 0 && len(f.vertices) == 0 {
-		f.wrong("no nodes: is this GraphML?")
+		f.noteMistake("no nodes: is this GraphML?")
 	}
 	if err := errors.Join(f.errs...); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func ReadGraphML(name string, r io.Reader) (*Graph, error) {
 	return nil, fmt.Errorf("%s: %w", name, err)
 }
 
-func (f *graphML) wrong(format string, args ...any) {
+func (f *graphML) noteMistake(format string, args ...any) {
 	line, _ := f.decoder.InputPos()
 	f.wrongAt(line, format, args...)
 }

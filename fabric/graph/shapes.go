@@ -109,11 +109,11 @@ func parseTree(text, arg string) (*Graph, error) {
 		b.vertex(Vertex{Name: fmt.Sprintf("spine%d", i+1), Level: 2})
 	}
 	for i := range leaves * hosts {
-		b.link(i, leaves*hosts+i/hosts)
+		b.joinBoth(i, leaves*hosts+i/hosts)
 	}
 	for i := range leaves {
 		for s := range spines {
-			b.link(leaves*hosts+i, leaves*hosts+leaves+s)
+			b.joinBoth(leaves*hosts+i, leaves*hosts+leaves+s)
 		}
 	}
 	return New(text, b.vertices, b.channels)
@@ -139,16 +139,16 @@ func fatTree(text string, k int) (*Graph, error) {
 	}
 	edge, upper, core := hosts, hosts+pods, hosts+2*pods
 	for i := range hosts {
-		b.link(i, edge+i/half)
+		b.joinBoth(i, edge+i/half)
 	}
 	for e := range pods {
 		for u := range half {
-			b.link(edge+e, upper+e/half*half+u)
+			b.joinBoth(edge+e, upper+e/half*half+u)
 		}
 	}
 	for u := range pods {
 		for c := range half {
-			b.link(upper+u, core+u%half*half+c)
+			b.joinBoth(upper+u, core+u%half*half+c)
 		}
 	}
 	return New(text, b.vertices, b.channels)
@@ -166,8 +166,8 @@ func (b *builder) vertex(v Vertex) {
 	b.ports = append(b.ports, 0)
 }
 
-// link joins two vertices both ways.
-func (b *builder) link(a, c int) {
+// joinBoth joins two vertices both ways.
+func (b *builder) joinBoth(a, c int) {
 	b.channels = append(b.channels,
 		Channel{int32(a), int32(c), 1, b.ports[a]},
 		Channel{int32(c), int32(a), 1, b.ports[c]})

@@ -62,7 +62,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg}
 	seen := s.stamps()
-	pair, trust, err := s.load()
+	pair, trust, err := s.readFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// load reads all files.
-func (s *Store) load() (*Pair, Trust, error) {
+// readFiles reads all files.
+func (s *Store) readFiles() (*Pair, Trust, error) {
 	pair, err := Load(s.cfg.Key)
 	if err != nil {
 		return nil, Trust{}, err
@@ -113,7 +113,7 @@ func (s *Store) Refresh() bool {
 	if now == s.seen {
 		return false
 	}
-	pair, trust, err := s.load()
+	pair, trust, err := s.readFiles()
 	if err == nil && pair.Name != s.pair.Name {
 		err = fmt.Errorf("identity: %w: the certificate is now that of %v, this is %v: restart the node to change that", ErrNode, pair.Name, s.pair.Name)
 	}

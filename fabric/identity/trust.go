@@ -47,7 +47,7 @@ func ParseTrust(text []byte) (Trust, error) {
 	for number := 1; len(text) > 0; number++ {
 		line, rest, _ := strings.Cut(string(text), "\n")
 		if !strings.HasPrefix(line, "-----BEGIN ") {
-			if err := t.line(line); err != nil {
+			if err := t.addLine(line); err != nil {
 				return Trust{}, fmt.Errorf("%w: line %d: %w", ErrFile, number, err)
 			}
 			text = []byte(rest)
@@ -69,8 +69,8 @@ func ParseTrust(text []byte) (Trust, error) {
 	return t, nil
 }
 
-// line adds one line.
-func (t *Trust) line(line string) error {
+// addLine adds one line.
+func (t *Trust) addLine(line string) error {
 	line, _, _ = strings.Cut(line, "#")
 	f := strings.Fields(line)
 	switch {

@@ -69,7 +69,7 @@ func ReadProcesses(path string) ([]pfprof.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(filepath.Base(path), data)
+	return parseObjects(filepath.Base(path), data)
 }
 
 func readDir(path string) (all []pfprof.Process, err error) {
@@ -87,7 +87,7 @@ func readDir(path string) (all []pfprof.Process, err error) {
 		if err != nil {
 			return nil, err
 		}
-		some, err := parse(filepath.Join(filepath.Base(path), filepath.Base(name)), data)
+		some, err := parseObjects(filepath.Join(filepath.Base(path), filepath.Base(name)), data)
 		errs = append(errs, err)
 		all = append(all, some...)
 	}
@@ -116,7 +116,7 @@ func readArchive(path string, f io.Reader) (all []pfprof.Process, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, h.Name, err)
 		}
-		some, err := parse(filepath.Base(path)+": "+h.Name, data)
+		some, err := parseObjects(filepath.Base(path)+": "+h.Name, data)
 		errs = append(errs, err)
 		all = append(all, some...)
 	}
@@ -126,17 +126,17 @@ func readArchive(path string, f io.Reader) (all []pfprof.Process, err error) {
 	return all, errors.Join(errs...)
 }
 
-// parse reads an object, or an array of objects. The error has a line for each rank with a
-// mistake, with name and line.
-func parse(name string, data []byte) (all []pfprof.Process, err error) {
+// parseObjects reads an object, or an array of objects. The error has a line for each rank with
+// a mistake, with name and line.
+func parseObjects(name string, data []byte) (all []pfprof.Process, err error) {
 	text := bytes.TrimLeft(data, space)
 	at := &position{name: name, data: data, line: 1}
 	var list []json.RawMessage
 	if len(text) > 0 && text[0] == '[' {
 		if err := json.Unmarshal(data, &list); err != nil {
-			return nil, at.wrong(err)
+			return nil, at.addPlace(err)
 		}
-		at.to(len(data) - len(text) + 1)
+		at.skipTo(len(data) - len(text) + 1)
 	} else {
 		list = append(list, text)
 	}
@@ -145,13 +145,13 @@ func parse(name string, data []byte) (all []pfprof.Process, err error) {
 	}
 	var errs []error
 	for _, object := range list {
-		at.to(len(data) - len(bytes.TrimLeft(data[at.offset:], ","+space)))
+		at.skipTo(len(data) - len(bytes.TrimLeft(data[at.offset:], ","+space)))
 		p := pfprof.Process{Place: at.String()}
 		if err := json.Unmarshal(object, &p); err != nil {
-			errs = append(errs, at.wrong(err))
+			errs = append(errs, at.addPlace(err))
 		}
 		all = append(all, p)
-		at.to(at.offset + len(object))
+		at.skipTo(at.offset + len(object))
 	}
 	return all, errors.Join(errs...)
 }
@@ -167,7 +167,7 @@ type position struct {
 	line   int
 }
 
-func (p *position) to(offset int) {
+func (p *position) skipTo(offset int) {
 	offset = min(offset, len(p.data))
 	p.line += bytes.Count(p.data[p.offset:offset], []byte("\n"))
 	p.offset = offset
@@ -176,13 +176,13 @@ func (p *position) to(offset int) {
 // String returns such as "run.json:7".
 func (p *position) String() string { return fmt.Sprintf("%s:%d", p.name, p.line) }
 
-// wrong adds its place to an error of package json in what begins here.
-func (p *position) wrong(err error) error {
+// addPlace adds its place to an error of package json in what begins here.
+func (p *position) addPlace(err error) error {
 	at := *p
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		at.to(p.offset + int(e.Offset))
+		at.skipTo(p.offset + int(e.Offset))
 	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		at.to(p.offset + int(e.Offset))
+		at.skipTo(p.offset + int(e.Offset))
 		what := map[reflect.Kind]string{
 			reflect.Int: "a whole number", reflect.Uint64: "a whole number", reflect.Float64: "a number", reflect.String: "a string",
 			reflect.Slice: "a list", reflect.Struct: "an object",
@@ -203,7 +203,7 @@ func Join(all []pfprof.Process) (*Pattern, time.Duration, error) {
 	var seconds float64
 	seen := make([]bool, len(all))
 	for _, p := range all {
-		if err := check(&p, seen); err != nil {
+		if err := checkRank(&p, seen); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -227,8 +227,8 @@ func Join(all []pfprof.Process) (*Pattern, time.Duration, error) {
 // maxSeconds bounds a recording's duration: a century.
 const maxSeconds = 100 * 366 * 24 * 3600
 
-// check says what is wrong with a rank, of which seen says which were there before it.
-func check(p *pfprof.Process, seen []bool) error {
+// checkRank says what is wrong with a rank, of which seen says which were there before it.
+func checkRank(p *pfprof.Process, seen []bool) error {
 	what := ""
 	switch n := len(seen); {
 	case p.Procs != n:

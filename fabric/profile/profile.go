@@ -313,7 +313,7 @@ type Multicast struct {
 	Sizes   []Size          `json:"sizes"` // one for each call, however many members
 }
 
-func (s *sizes) list() (list []Size) {
+func (s *sizes) listSizes() (list []Size) {
 	for n, c := range s {
 		if c > 0 {
 			list = append(list, Size{uint64(n), c})
@@ -335,7 +335,7 @@ func (p *Profile) Flows() (list []Flow) {
 		m.addTo(all[m.pair])
 	}
 	for pair, m := range all {
-		if s := m.list(); s != nil {
+		if s := m.listSizes(); s != nil {
 			list = append(list, Flow{Pair: pair, Unit: VELO, Sizes: s})
 		}
 	}
@@ -356,7 +356,7 @@ func (p *Profile) Multicasts() (list []Multicast) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for g, m := range p.groups {
-		list = append(list, Multicast{Src: g.src, SrcVPID: g.vpid, DstVPID: g.dstVPID, Group: g.group, Members: m.members, Sizes: m.list()})
+		list = append(list, Multicast{Src: g.src, SrcVPID: g.vpid, DstVPID: g.dstVPID, Group: g.group, Members: m.members, Sizes: m.listSizes()})
 	}
 	slices.SortFunc(list, func(a, b Multicast) int {
 		return cmp.Or(cmp.Compare(a.Src, b.Src), cmp.Compare(a.SrcVPID, b.SrcVPID), cmp.Compare(a.Group, b.Group), cmp.Compare(a.DstVPID, b.DstVPID),

@@ -54,7 +54,7 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 // there is none. Its room is freed in batches, at the latest when Next returns false.
 // If the queue is empty, Next makes active links look for more, which may run
 // handlers.
-func (e *Endpoint) Next() (Notification, bool) { return e.queue.next() }
+func (e *Endpoint) Next() (Notification, bool) { return e.queue.read() }
 
 // Err returns an error that wraps fabric.ErrOverrun once a peer's operation was
 // refused because the queue had no room for its notification, and from then on. The
@@ -112,10 +112,10 @@ func (e *Endpoint) Close() error {
 // follows. The error wraps ErrAgain if the queue has no room for the notification:
 // read notifications and try again.
 func (e *Endpoint) Get(r GetReq) error {
-	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validGet()); err != nil {
+	if err := checkRequest(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validGet()); err != nil {
 		return err
 	}
-	port, err := e.start(r.Node, r.Notify&NotifyCompleter != 0)
+	port, err := e.startOp(r.Node, r.Notify&NotifyCompleter != 0)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *Endpoint) Get(r GetReq) error {
 	o := e.op(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
 	o.window, o.local, o.class = w, r.Local, r.Class
 	if o.profile != nil {
-		o.profile.Request(e.to(r.Node, r.VPID, r.Class))
+		o.profile.Request(e.pairTo(r.Node, r.VPID, r.Class))
 	}
 	port.Get(link.Get{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Len: r.Len,
@@ -140,10 +140,10 @@ func (e *Endpoint) Get(r GetReq) error {
 // notification follows, with the status of the operation. Its errors are those of
 // Get.
 func (e *Endpoint) Put(r PutReq) error {
-	if err := check(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validPut()); err != nil {
+	if err := checkRequest(r.Len, MaxTransfer, r.VPID, r.Class, r.Notify.validPut()); err != nil {
 		return err
 	}
-	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
+	port, err := e.startOp(r.Node, r.Notify&NotifyRequester != 0)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (e *Endpoint) Put(r PutReq) error {
 	o := e.op(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.window, o.local = w, r.Local
 	if o.profile != nil {
-		o.profile.Transfer(e.to(r.Node, r.VPID, r.Class), r.Len)
+		o.profile.Transfer(e.pairTo(r.Node, r.VPID, r.Class), r.Len)
 	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote,
@@ -167,17 +167,17 @@ func (e *Endpoint) Put(r PutReq) error {
 // PutImmediate starts an immediate PUT: like Put, with the data in the request
 // and local address 0.
 func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
-	if err := check(r.Len, MaxImmediate, r.VPID, r.Class, r.Notify.validPut()); err != nil {
+	if err := checkRequest(r.Len, MaxImmediate, r.VPID, r.Class, r.Notify.validPut()); err != nil {
 		return err
 	}
-	port, err := e.start(r.Node, r.Notify&NotifyRequester != 0)
+	port, err := e.startOp(r.Node, r.Notify&NotifyRequester != 0)
 	if err != nil {
 		return err
 	}
 	o := e.op(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.immediate = r.Data
 	if o.profile != nil {
-		o.profile.Transfer(e.to(r.Node, r.VPID, r.Class), r.Len)
+		o.profile.Transfer(e.pairTo(r.Node, r.VPID, r.Class), r.Len)
 	}
 	port.Put(link.Put{
 		From: e.vpid, To: r.VPID, Remote: r.Remote, Immediate: true,
@@ -186,19 +186,19 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	return nil
 }
 
-// to returns the profile's pair from this endpoint to a peer's.
-func (e *Endpoint) to(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
+// pairTo returns the profile's pair from this endpoint to a peer's.
+func (e *Endpoint) pairTo(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
 	return profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: n, DstVPID: v, Class: c}
 }
 
-// from returns the profile's pair from a peer's endpoint to this one.
-func (e *Endpoint) from(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
+// pairFrom returns the profile's pair from a peer's endpoint to this one.
+func (e *Endpoint) pairFrom(n fabric.NodeID, v fabric.VPID, c fabric.Class) profile.Pair {
 	return profile.Pair{Src: n, SrcVPID: v, Dst: e.unit.self, DstVPID: e.vpid, Class: c}
 }
 
-// start checks that an operation with the node n can start, and takes room for
+// startOp checks that an operation with the node n can start, and takes room for
 // its notification.
-func (e *Endpoint) start(n fabric.NodeID, notify bool) (link.Port, error) {
+func (e *Endpoint) startOp(n fabric.NodeID, notify bool) (link.Port, error) {
 	if e.closed.Load() {
 		return nil, errClosed
 	}
@@ -217,6 +217,6 @@ func (e *Endpoint) start(n fabric.NodeID, notify bool) (link.Port, error) {
 func (e *Endpoint) unstart(notify bool) {
 	e.unit.count.localProtection.Add(1)
 	if notify {
-		e.queue.own.Add(-1)
+		e.queue.ownRoom.Add(-1)
 	}
 }

@@ -37,7 +37,7 @@ func NewInitiator(e *Endpoint) *Initiator {
 		default:
 		}
 	})
-	i.all.Go(i.run)
+	i.all.Go(i.tellEnds)
 	return i
 }
 
@@ -50,30 +50,30 @@ func (i *Initiator) VPID() fabric.VPID { return i.port.vpid }
 // wraps fabric.ErrInUse while another operation under way ends at the same local packet.
 func (i *Initiator) Get(r GetReq, done func(fabric.Status)) error {
 	r.Notify |= NotifyCompleter
-	return i.start(LastFragment(r.Local, r.Len), done, func() error { return i.port.Get(r) })
+	return i.startOp(LastFragment(r.Local, r.Len), done, func() error { return i.port.Get(r) })
 }
 
 // Put is Get for a PUT, with a requester notification.
 func (i *Initiator) Put(r PutReq, done func(fabric.Status)) error {
 	r.Notify |= NotifyRequester
-	return i.start(LastFragment(r.Local, r.Len), done, func() error { return i.port.Put(r) })
+	return i.startOp(LastFragment(r.Local, r.Len), done, func() error { return i.port.Put(r) })
 }
 
-func (i *Initiator) start(key atu.NLA, done func(fabric.Status), post func() error) error {
-	if err := i.enter(key, done); err != nil {
+func (i *Initiator) startOp(key atu.NLA, done func(fabric.Status), post func() error) error {
+	if err := i.addPending(key, done); err != nil {
 		return err
 	}
 	err := post()
 	if err == nil {
 		return nil
 	}
-	if _, mine := i.leave(key); !mine { // Close has told the end
+	if _, mine := i.takePending(key); !mine { // Close has told the end
 		return nil
 	}
 	return err
 }
 
-func (i *Initiator) enter(key atu.NLA, done func(fabric.Status)) error {
+func (i *Initiator) addPending(key atu.NLA, done func(fabric.Status)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
@@ -86,8 +86,8 @@ func (i *Initiator) enter(key atu.NLA, done func(fabric.Status)) error {
 	return nil
 }
 
-// leave returns who is to be told that an operation has ended; false: nobody.
-func (i *Initiator) leave(key atu.NLA) (done func(fabric.Status), ok bool) {
+// takePending returns who is to be told that an operation has ended; false: nobody.
+func (i *Initiator) takePending(key atu.NLA) (done func(fabric.Status), ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	done, ok = i.under[key]
@@ -95,14 +95,14 @@ func (i *Initiator) leave(key atu.NLA) (done func(fabric.Status), ok bool) {
 	return done, ok
 }
 
-// run tells ends as the notifications come.
-func (i *Initiator) run() {
+// tellEnds tells ends as the notifications come.
+func (i *Initiator) tellEnds() {
 	for {
 		for n, ok := i.port.Next(); ok; n, ok = i.port.Next() {
 			if isForeign(&n) {
 				continue
 			}
-			if done, ok := i.leave(n.Local); ok {
+			if done, ok := i.takePending(n.Local); ok {
 				done(n.Status)
 			}
 		}

@@ -23,7 +23,7 @@ func (u *Unit) LendPut(src fabric.NodeID, p link.Put, n int) (link.Landing, fabr
 		u.count.badRequests.Add(1)
 		return nil, fabric.StatusProtection
 	}
-	e, w, st := u.serve(src, p.To, p.Remote, n, atu.Write, p.Notify)
+	e, w, st := u.admitRequest(src, p.To, p.Remote, n, atu.Write, p.Notify)
 	if st != fabric.StatusOK {
 		return nil, st
 	}

@@ -81,13 +81,13 @@ func (o *op) Done(s fabric.Status) {
 		o.window.Release()
 	}
 	if o.command == CommandGet && o.profile != nil {
-		o.profile.Transfer(e.from(o.node, o.vpid, o.class), o.came)
+		o.profile.Transfer(e.pairFrom(o.node, o.vpid, o.class), o.came)
 	}
 	notify := o.notify
 	o.profile = nil
 	o.ep, o.window = nil, atu.Window{} // the pool must not hold memory
 	u.ops.Put(o)
-	u.count.ended(n)
+	u.count.countEnd(n)
 	if notify {
 		e.queue.write(n)
 	}

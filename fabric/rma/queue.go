@@ -26,7 +26,7 @@ type queue struct {
 	_       cacheLine
 
 	tail    atomic.Uint64
-	own     atomic.Int64 // room taken by own operations, until read
+	ownRoom atomic.Int64 // room taken by own operations, until read
 	foreign atomic.Int64 // room taken by peers' operations, until read
 	_       cacheLine
 
@@ -60,8 +60,8 @@ func (q *queue) phase(pos uint64) uint64 {
 
 // reserveOwn reserves room for the notification of an own operation.
 func (q *queue) reserveOwn() bool {
-	if q.own.Add(1) > q.share {
-		q.own.Add(-1)
+	if q.ownRoom.Add(1) > q.share {
+		q.ownRoom.Add(-1)
 		return false
 	}
 	return true
@@ -104,17 +104,17 @@ func (q *queue) write(n Notification) {
 // enable enables the interrupt and reports whether there are notifications. It uses
 // the reader's fields first, because the handler may be the next reader.
 func (q *queue) enable() bool {
-	q.flush()
+	q.freeRead()
 	h := q.head
 	q.line.Enable()
 	return (q.entries[h&q.mask].word.Load()^q.phase(h))&phaseBit == 0
 }
 
-func (q *queue) next() (Notification, bool) {
+func (q *queue) read() (Notification, bool) {
 	e := &q.entries[q.head&q.mask]
 	w := e.word.Load()
 	if (w^q.phase(q.head))&phaseBit != 0 {
-		q.flush()
+		q.freeRead()
 		if q.links == nil || !q.links.Poll() {
 			return Notification{}, false
 		}
@@ -132,15 +132,15 @@ func (q *queue) next() (Notification, bool) {
 		q.ownRead++
 	}
 	if q.ownRead+q.foreignRead >= q.batch {
-		q.flush()
+		q.freeRead()
 	}
 	return n, true
 }
 
-// flush frees the room of the notifications that were read since the last flush.
-func (q *queue) flush() {
+// freeRead frees the room of the notifications that were read since the last flush.
+func (q *queue) freeRead() {
 	if q.ownRead != 0 {
-		q.own.Add(-q.ownRead)
+		q.ownRoom.Add(-q.ownRead)
 		q.ownRead = 0
 	}
 	if q.foreignRead != 0 {

@@ -67,8 +67,8 @@ type PutImmediateReq struct {
 	Class  fabric.Class
 }
 
-// check checks the fields that all requests share.
-func check(n, most int, vpid fabric.VPID, class fabric.Class, notifyOK bool) error {
+// checkRequest checks the fields that all requests share.
+func checkRequest(n, most int, vpid fabric.VPID, class fabric.Class, notifyOK bool) error {
 	switch {
 	case n < 1 || n > most:
 		return fmt.Errorf("rma: transfer of %d bytes: use 1 to %d: %w", n, most, fabric.ErrInvalid)

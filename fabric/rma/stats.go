@@ -32,8 +32,8 @@ type counters struct {
 	overruns, interruptsPast               atomic.Uint64
 }
 
-// ended counts an own operation.
-func (c *counters) ended(n Notification) {
+// countEnd counts an own operation.
+func (c *counters) countEnd(n Notification) {
 	switch {
 	case n.Status != fabric.StatusOK:
 		c.failed.Add(1)

@@ -89,9 +89,9 @@ func (u *Unit) Close() {
 	}
 }
 
-// serve finds the endpoint of a peer's request, reserves room for the notification
+// admitRequest finds the endpoint of a peer's request, reserves room for the notification
 // and opens the memory.
-func (u *Unit) serve(src fabric.NodeID, to fabric.VPID, nla atu.NLA, n int, a atu.Access, notify bool) (*Endpoint, atu.Window, fabric.Status) {
+func (u *Unit) admitRequest(src fabric.NodeID, to fabric.VPID, nla atu.NLA, n int, a atu.Access, notify bool) (*Endpoint, atu.Window, fabric.Status) {
 	if u.closed.Load() {
 		return nil, atu.Window{}, fabric.StatusPeerDown
 	}
@@ -126,7 +126,7 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 		s.Done(fabric.StatusProtection)
 		return
 	}
-	e, w, st := u.serve(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
+	e, w, st := u.admitRequest(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
 	if st != fabric.StatusOK {
 		s.Done(st)
 		return
@@ -160,7 +160,7 @@ func (u *Unit) LendGet(src fabric.NodeID, g link.Get) (link.Lease, fabric.Status
 		u.count.badRequests.Add(1)
 		return nil, fabric.StatusProtection
 	}
-	e, w, st := u.serve(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
+	e, w, st := u.admitRequest(src, g.To, g.Remote, g.Len, atu.Read, g.Notify)
 	if st != fabric.StatusOK {
 		return nil, st
 	}
@@ -230,7 +230,7 @@ func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data foreign.Memory, d li
 		d.Done(fabric.StatusProtection)
 		return
 	}
-	e, w, st := u.serve(src, p.To, p.Remote, data.Len(), atu.Write, p.Notify)
+	e, w, st := u.admitRequest(src, p.To, p.Remote, data.Len(), atu.Write, p.Notify)
 	if st != fabric.StatusOK {
 		d.Done(st)
 		return

@@ -68,7 +68,7 @@ func (t *Table) Set(n fabric.NodeID, p link.Port) { t.nodes.Store(n, &entry{p}) 
 func (t *Table) Remove(n fabric.NodeID) {
 	t.nodes.Store(n, nil)
 	for g := range fabric.GroupID(fabric.Groups) {
-		t.leave(g, n)
+		t.removeMember(g, n)
 	}
 }
 
@@ -115,7 +115,7 @@ func (t *Table) Join(g fabric.GroupID, n fabric.NodeID) error {
 	if !g.Valid() {
 		return fmt.Errorf("route: join: group %d: %w", g, fabric.ErrInvalid)
 	}
-	t.change(g, func(m []fabric.NodeID) []fabric.NodeID {
+	t.replaceMembers(g, func(m []fabric.NodeID) []fabric.NodeID {
 		i, ok := slices.BinarySearch(m, n)
 		if ok {
 			return nil
@@ -130,12 +130,12 @@ func (t *Table) Leave(g fabric.GroupID, n fabric.NodeID) error {
 	if !g.Valid() {
 		return fmt.Errorf("route: leave: group %d: %w", g, fabric.ErrInvalid)
 	}
-	t.leave(g, n)
+	t.removeMember(g, n)
 	return nil
 }
 
-func (t *Table) leave(g fabric.GroupID, n fabric.NodeID) {
-	t.change(g, func(m []fabric.NodeID) []fabric.NodeID {
+func (t *Table) removeMember(g fabric.GroupID, n fabric.NodeID) {
+	t.replaceMembers(g, func(m []fabric.NodeID) []fabric.NodeID {
 		i, ok := slices.BinarySearch(m, n)
 		if !ok {
 			return nil
@@ -144,8 +144,8 @@ func (t *Table) leave(g fabric.GroupID, n fabric.NodeID) {
 	})
 }
 
-// change replaces g's members by f's result, unless that is nil.
-func (t *Table) change(g fabric.GroupID, f func([]fabric.NodeID) []fabric.NodeID) {
+// replaceMembers replaces g's members by f's result, unless that is nil.
+func (t *Table) replaceMembers(g fabric.GroupID, f func([]fabric.NodeID) []fabric.NodeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var have []fabric.NodeID

@@ -45,10 +45,10 @@ func newDistances(g *graph.Graph) *distances {
 	return d
 }
 
-// to returns the hops from each vertex to the anchor of a host, the anchor, and the
+// toHost returns the hops from each vertex to the anchor of a host, the anchor, and the
 // channel from there to the host, -1 if the anchor is the host itself. A switch is its own
 // anchor.
-func (d *distances) to(host int32) (r *row, anchor, last int32) {
+func (d *distances) toHost(host int32) (r *row, anchor, last int32) {
 	anchor, last = host, -1
 	if i := d.graph.HostIndex(host); i >= 0 {
 		last = d.last[i]

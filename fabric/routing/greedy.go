@@ -11,7 +11,7 @@ type search struct {
 	queue []int32
 }
 
-func (s *search) begin(n int) {
+func (s *search) reset(n int) {
 	if s.seen == nil {
 		s.seen, s.best, s.via = make([]uint32, n), make([]float64, n), make([]int32, n)
 	}
@@ -24,12 +24,12 @@ func (s *search) begin(n int) {
 // the next, so a vertex is final when the queue comes to it. The first wins a tie.
 func (r *Router) least(join func(way, channel float64) float64) func(Flow, *Load, []int32) ([]int32, error) {
 	return func(f Flow, l *Load, path []int32) ([]int32, error) {
-		row, anchor, last := r.dist.to(f.To)
+		row, anchor, last := r.dist.toHost(f.To)
 		if row.hops[f.From] == far {
 			return nil, r.noWay(f)
 		}
 		s, ends := &r.search, r.dist.ends
-		s.begin(len(row.hops))
+		s.reset(len(row.hops))
 		s.seen[f.From], s.best[f.From] = s.round, 0
 		s.queue = append(s.queue, f.From)
 		for i := 0; i < len(s.queue) && s.queue[i] != anchor; i++ {
@@ -47,7 +47,7 @@ func (r *Router) least(join func(way, channel float64) float64) func(Flow, *Load
 				s.best[to], s.via[to] = way, c
 			}
 		}
-		path = r.back(f.From, anchor, path)
+		path = r.appendPath(f.From, anchor, path)
 		if last >= 0 {
 			path = append(path, last)
 		}
@@ -55,8 +55,8 @@ func (r *Router) least(join func(way, channel float64) float64) func(Flow, *Load
 	}
 }
 
-// back appends the channels that the search has taken to a vertex.
-func (r *Router) back(from, to int32, path []int32) []int32 {
+// appendPath appends the channels that the search has taken to a vertex.
+func (r *Router) appendPath(from, to int32, path []int32) []int32 {
 	first := len(path)
 	for at := to; at != from; at = r.graph.Channels()[r.search.via[at]].From {
 		path = append(path, r.search.via[at])
@@ -92,7 +92,7 @@ func (p *places) Pop() any {
 // path may wander over channels that are free. Hosts of a tree forward nothing.
 func (r *Router) cheapest(f Flow, l *Load, path []int32) ([]int32, error) {
 	s, channels := &r.search, r.graph.Channels()
-	s.begin(len(r.graph.Vertices()))
+	s.reset(len(r.graph.Vertices()))
 	s.seen[f.From], s.best[f.From] = s.round, 0
 	todo := places{{0, f.From}}
 	for len(todo) > 0 {
@@ -101,7 +101,7 @@ func (r *Router) cheapest(f Flow, l *Load, path []int32) ([]int32, error) {
 			continue // a cheaper way was found since
 		}
 		if p.at == f.To {
-			return r.back(f.From, f.To, path), nil
+			return r.appendPath(f.From, f.To, path), nil
 		}
 		for _, c := range r.graph.Out(p.at) {
 			if r.graph.Down(c) {

@@ -53,11 +53,11 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 		}
 		r.path = r.tables
 	case "dmodk":
-		r.path = r.walk(func(f Flow, below, ways int) int { return g.HostIndex(f.To) / below % ways })
+		r.path = r.shortestPath(func(f Flow, below, ways int) int { return g.HostIndex(f.To) / below % ways })
 	case "smodk":
-		r.path = r.walk(func(f Flow, below, ways int) int { return g.HostIndex(f.From) / below % ways })
+		r.path = r.shortestPath(func(f Flow, below, ways int) int { return g.HostIndex(f.From) / below % ways })
 	case "random":
-		r.path = r.walk(r.random)
+		r.path = r.shortestPath(r.random)
 	case "minsum":
 		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return way + channel })
 	case "minmax":
@@ -114,7 +114,7 @@ const adaptiveParts = 16
 // adaptive takes at each vertex the channel of a shortest path that carries the least now, as a
 // crossbar does that knows its own channels only (S. Neuwirth, section 3.1).
 func (r *Router) adaptive(f Flow, l *Load, path []int32) ([]int32, error) {
-	row, anchor, last := r.dist.to(f.To)
+	row, anchor, last := r.dist.toHost(f.To)
 	if row.hops[f.From] == far {
 		return nil, r.noWay(f)
 	}
@@ -138,7 +138,7 @@ func (r *Router) noWay(f Flow) error {
 // usual walks as tables, or takes the first shortest path where there are none.
 func (r *Router) usual() func(Flow, *Load, []int32) ([]int32, error) {
 	if r.graph.Routes() == nil {
-		return r.walk(func(Flow, int, int) int { return 0 })
+		return r.shortestPath(func(Flow, int, int) int { return 0 })
 	}
 	return r.tables
 }
@@ -169,11 +169,11 @@ func (r *Router) leaving(at int32, port topo.Port) (int32, bool) {
 	return 0, false
 }
 
-// walk takes a shortest path. Where several channels lead on, choose says which; below
+// shortestPath takes a shortest path. Where several channels lead on, choose says which; below
 // is the product of the numbers of ways at earlier choices.
-func (r *Router) walk(choose func(f Flow, below, ways int) int) func(Flow, *Load, []int32) ([]int32, error) {
+func (r *Router) shortestPath(choose func(f Flow, below, ways int) int) func(Flow, *Load, []int32) ([]int32, error) {
 	return func(f Flow, _ *Load, path []int32) ([]int32, error) {
-		row, anchor, last := r.dist.to(f.To)
+		row, anchor, last := r.dist.toHost(f.To)
 		if row.hops[f.From] == far {
 			return nil, r.noWay(f)
 		}

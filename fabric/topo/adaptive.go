@@ -19,7 +19,7 @@ func (r *Routes) Adaptive() bool { return r.topo.kind != KindFree && r.down == n
 // Closer appends the ports that lead from one node of a torus or mesh on a shortest path to
 // another one, in ascending order: none if they are the same.
 func (r *Routes) Closer(ports []Port, from, to fabric.NodeID) []Port {
-	return r.closer(ports, r.topo.at(from), r.topo.at(to))
+	return r.closer(ports, r.topo.positionOf(from), r.topo.positionOf(to))
 }
 
 func (r *Routes) closer(ports []Port, at, to int32) []Port {
@@ -44,7 +44,7 @@ func (r *Routes) closer(ports []Port, at, to int32) []Port {
 // whether there is a path. Where Adaptive is false the packets follow the tables, as in CarryOf,
 // and so do those of a class with an override. It does not allocate.
 func (r *Routes) CarryAdaptive(l *Load, a, b fabric.NodeID, class fabric.Class, packets, bytes uint64) bool {
-	at, to := r.topo.at(a), r.topo.at(b)
+	at, to := r.topo.positionOf(a), r.topo.positionOf(b)
 	if _, reserved := r.override(a, b, class); reserved || !r.Adaptive() || at < 0 || to < 0 {
 		return r.CarryOf(l, a, b, class, packets, bytes)
 	}
@@ -84,7 +84,7 @@ func (r *Routes) stray(l *Load, at, to int32, packets, bytes uint64) {
 // (Duato, 1993), which a test of package fabric/routing shows. Two channels are for escape, one at
 // least for adaptive packets. The emulation computes them, and no packet waits.
 func (r *Routes) Escape(from, to fabric.NodeID) (p Port, virtual uint8) {
-	at, end := r.topo.at(from), r.topo.at(to)
+	at, end := r.topo.positionOf(from), r.topo.positionOf(to)
 	d := r.topo.dims
 	own, there := d.coords(int(at)), d.coords(int(end))
 	for dim := range d {

@@ -62,8 +62,8 @@ func (d *Drawing) amount(c Counts) string {
 	return fmt.Sprintf("%d %s, %s", c.Packets, d.units(), display.Bytes(c.Bytes))
 }
 
-// down reports whether a link is cut.
-func (d *Drawing) down(link int) bool { return d.Routes != nil && d.Routes.Down(link) }
+// linkDown reports whether a link is cut.
+func (d *Drawing) linkDown(link int) bool { return d.Routes != nil && d.Routes.Down(link) }
 
 // counts returns what a channel has carried.
 func (d *Drawing) counts(channel int) Counts {
@@ -94,8 +94,8 @@ func (d *Drawing) total() (sum Counts) {
 	return sum
 }
 
-// ends returns where a channel begins and ends.
-func (d *Drawing) ends(channel int) (from, to End) {
+// channelEnds returns where a channel begins and ends.
+func (d *Drawing) channelEnds(channel int) (from, to End) {
 	l := d.Topology.links[channel/2]
 	if channel%2 == 0 {
 		return l.A, l.B

@@ -5,14 +5,14 @@ import "math"
 // point is a place on the drawing, in pixels, y downwards.
 type point struct{ x, y float64 }
 
-func (p point) plus(o point) point        { return point{p.x + o.x, p.y + o.y} }
-func (p point) minus(o point) point       { return point{p.x - o.x, p.y - o.y} }
-func (p point) times(f float64) point     { return point{p.x * f, p.y * f} }
-func (p point) length() float64           { return math.Hypot(p.x, p.y) }
-func (p point) right() point              { return point{-p.y, p.x} }
-func (p point) toward(o point) point      { return o.minus(p).times(1 / o.minus(p).length()) }
-func (p point) between(o point) point     { return p.plus(o).times(0.5) }
-func (p point) step(o point, n int) point { return p.plus(o.times(float64(n))) }
+func (p point) plus(o point) point               { return point{p.x + o.x, p.y + o.y} }
+func (p point) minus(o point) point              { return point{p.x - o.x, p.y - o.y} }
+func (p point) times(f float64) point            { return point{p.x * f, p.y * f} }
+func (p point) length() float64                  { return math.Hypot(p.x, p.y) }
+func (p point) right() point                     { return point{-p.y, p.x} }
+func (p point) toward(o point) point             { return o.minus(p).times(1 / o.minus(p).length()) }
+func (p point) between(o point) point            { return p.plus(o).times(0.5) }
+func (p point) stepTowards(o point, n int) point { return p.plus(o.times(float64(n))) }
 
 const (
 	nodeRadius = 12.0
@@ -39,7 +39,7 @@ func gridLayout(d Dims) layout {
 		c := d.coords(i)
 		p := origin
 		for dim, n := range c {
-			p = p.step(l.axes[dim], n)
+			p = p.stepTowards(l.axes[dim], n)
 		}
 		l.at = append(l.at, p)
 		l.size.x, l.size.y = max(l.size.x, p.x+margin), max(l.size.y, p.y+margin)

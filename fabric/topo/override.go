@@ -25,15 +25,15 @@ type tagged struct {
 
 // override returns the channels that packets of a class take in place of the tables.
 func (r *Routes) override(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
-	if r.over == nil {
+	if r.overrideChannels == nil {
 		return nil, false
 	}
 	if c != 0 {
-		if over, ok := r.over[tagged{a, b, c}]; ok {
+		if over, ok := r.overrideChannels[tagged{a, b, c}]; ok {
 			return over, true
 		}
 	}
-	over, ok := r.over[tagged{a, b, 0}]
+	over, ok := r.overrideChannels[tagged{a, b, 0}]
 	return over, ok
 }
 
@@ -46,8 +46,8 @@ func (r *Routes) With(list []Override) (*Routes, error) {
 	var errs []error
 	for _, o := range list {
 		key := tagged{o.From, o.To, o.Class}
-		channels, err := r.walk(o)
-		if _, ok := n.over[key]; ok && err == nil {
+		channels, err := r.channelsOf(o)
+		if _, ok := n.overrideChannels[key]; ok && err == nil {
 			err = errors.New("it appears twice")
 		}
 		if !o.Class.Valid() && err == nil {
@@ -57,10 +57,10 @@ func (r *Routes) With(list []Override) (*Routes, error) {
 			errs = append(errs, fmt.Errorf("topo: override from node %d to node %d: %w: %w", o.From, o.To, err, fabric.ErrInvalid))
 			continue
 		}
-		if n.over == nil {
-			n.over = make(map[tagged][]int32, len(list))
+		if n.overrideChannels == nil {
+			n.overrideChannels = make(map[tagged][]int32, len(list))
 		}
-		n.over[key] = channels
+		n.overrideChannels[key] = channels
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -68,9 +68,9 @@ func (r *Routes) With(list []Override) (*Routes, error) {
 	return n, nil
 }
 
-// walk returns the channels of an override.
-func (r *Routes) walk(o Override) (channels []int32, err error) {
-	at, to := r.topo.at(o.From), r.topo.at(o.To)
+// channelsOf returns the channels of an override.
+func (r *Routes) channelsOf(o Override) (channels []int32, err error) {
+	at, to := r.topo.positionOf(o.From), r.topo.positionOf(o.To)
 	if at < 0 || to < 0 || at == to {
 		return nil, errors.New("it does not join two nodes")
 	}
@@ -97,8 +97,8 @@ func (r *Routes) walk(o Override) (channels []int32, err error) {
 	return channels, nil
 }
 
-// ends returns where packets leave the nodes of an override.
-func (r *Routes) ends(channels []int32) []End {
+// exitsOf returns where packets leave the nodes of an override.
+func (r *Routes) exitsOf(channels []int32) []End {
 	path := make([]End, len(channels))
 	for i, c := range channels {
 		path[i] = r.topo.links[c/2].A

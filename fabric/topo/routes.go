@@ -13,12 +13,12 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Routes struct {
-	topo   *Topology
-	down   []bool  // by link; nil: all are up
-	part   []int32 // by position: the connected part that the node is in
-	tables []atomic.Pointer[Table]
-	shelf  *shelf
-	over   map[tagged][]int32 // channels of the overrides; immutable
+	topo             *Topology
+	down             []bool  // by link; nil: all are up
+	part             []int32 // by position: the connected part that the node is in
+	tables           []atomic.Pointer[Table]
+	shelf            *shelf
+	overrideChannels map[tagged][]int32 // channels of the overrides; immutable
 }
 
 // NewRoutes returns the routes of t without the links whose numbers are in down. The
@@ -56,22 +56,22 @@ func (r *Routes) Cut() (links []int) {
 
 // Table returns the routing table of n, or nil if there is no such node.
 func (r *Routes) Table(n fabric.NodeID) *Table {
-	at := r.topo.at(n)
+	at := r.topo.positionOf(n)
 	if at < 0 {
 		return nil
 	}
-	return r.table(at)
+	return r.tableAt(at)
 }
 
-func (r *Routes) table(at int32) *Table {
+func (r *Routes) tableAt(at int32) *Table {
 	if t := r.tables[at].Load(); t != nil {
 		return t
 	}
-	return r.make(at) // two goroutines may do the same work, with the same result
+	return r.makeTable(at) // two goroutines may do the same work, with the same result
 }
 
-// make makes the table of the node at a position.
-func (r *Routes) make(at int32) *Table {
+// makeTable makes the table of the node at a position.
+func (r *Routes) makeTable(at int32) *Table {
 	n := len(r.topo.nodes)
 	ports := make([]Port, n)
 	switch {
@@ -83,7 +83,7 @@ func (r *Routes) make(at int32) *Table {
 		r.shortest(at, ports)
 		r.keepIntact(at, ports)
 	}
-	t := r.shelf.table(r.topo.nodes, ports, make([]Port, len(r.topo.index)))
+	t := r.shelf.makeTable(r.topo.nodes, ports, make([]Port, len(r.topo.index)))
 	r.tables[at].Store(t)
 	return t
 }
@@ -101,7 +101,7 @@ func (r *Routes) Tables() (nodes, locals int) {
 
 // Reachable reports whether there is a path from a to b.
 func (r *Routes) Reachable(a, b fabric.NodeID) bool {
-	i, j := r.topo.at(a), r.topo.at(b)
+	i, j := r.topo.positionOf(a), r.topo.positionOf(b)
 	return i >= 0 && j >= 0 && r.part[i] == r.part[j]
 }
 
@@ -115,11 +115,11 @@ func (r *Routes) PathOf(a, b fabric.NodeID, c fabric.Class) ([]End, error) {
 		return nil, fmt.Errorf("topo: node %d to node %d: %w", a, b, fabric.ErrNoRoute)
 	}
 	if over, ok := r.override(a, b, c); ok {
-		return r.ends(over), nil
+		return r.exitsOf(over), nil
 	}
 	var path []End
-	for at := r.topo.at(a); ; {
-		p := r.table(at).Port(b)
+	for at := r.topo.positionOf(a); ; {
+		p := r.tableAt(at).Port(b)
 		if p == PortHost {
 			return path, nil
 		}
@@ -136,8 +136,8 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 	if over, ok := r.override(a, b, 0); ok {
 		return len(over)
 	}
-	at, n := r.topo.at(a), 0
-	for p := r.table(at).Port(b); p != PortHost; p = r.table(at).Port(b) {
+	at, n := r.topo.positionOf(a), 0
+	for p := r.tableAt(at).Port(b); p != PortHost; p = r.tableAt(at).Port(b) {
 		at = r.topo.hop(at, p).node
 		n++
 	}
@@ -159,12 +159,12 @@ func (r *Routes) CarryOf(l *Load, a, b fabric.NodeID, class fabric.Class, packet
 		}
 		return true
 	}
-	at := r.topo.at(a)
+	at := r.topo.positionOf(a)
 	if at < 0 {
 		return false
 	}
 	for {
-		p := r.table(at).Port(b)
+		p := r.tableAt(at).Port(b)
 		if p >= Ports {
 			return p == PortHost
 		}

@@ -59,7 +59,7 @@ func (p *painter) paint() {
 <g stroke-linecap="round" transform="translate(%.0f 0)">
 `, width, height, width, height, (width-p.size.x)/2)
 	for i := range p.Topology.links {
-		p.link(i)
+		p.paintLink(i)
 	}
 	p.shared()
 	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\" transform=\"translate(%.0f 0)\">\n", (width-p.size.x)/2)
@@ -86,9 +86,9 @@ func (p *painter) node(at point, n fabric.NodeID) {
 	p.printf("<text x=\"%.1f\" y=\"%.1f\"%s>%d</text>\n", at.x, at.y+3.5, size, n)
 }
 
-func (p *painter) link(i int) {
+func (p *painter) paintLink(i int) {
 	l := p.Topology.links[i]
-	a, b := p.at[p.Topology.at(l.A.Node)], p.at[p.Topology.at(l.B.Node)]
+	a, b := p.at[p.Topology.positionOf(l.A.Node)], p.at[p.Topology.positionOf(l.B.Node)]
 	if !p.round(l) {
 		p.directions(i, a, b, "")
 		return
@@ -106,27 +106,27 @@ func (p *painter) round(l Link) bool {
 		return false
 	}
 	dim := l.A.Port / 2
-	return t.dims.coords(int(t.at(l.A.Node)))[dim] > t.dims.coords(int(t.at(l.B.Node)))[dim]
+	return t.dims.coords(int(t.positionOf(l.A.Node)))[dim] > t.dims.coords(int(t.positionOf(l.B.Node)))[dim]
 }
 
 // directions draws both directions of a link, or of a stub of it, from a to b.
 func (p *painter) directions(i int, a, b point, style string) {
-	if p.down(i) {
-		p.cut(i, a, b)
+	if p.linkDown(i) {
+		p.paintCut(i, a, b)
 		return
 	}
 	side := a.toward(b).right().times(2.6)
-	p.line(2*i, a.plus(side), b.plus(side), style)
-	p.line(2*i+1, a.minus(side), b.minus(side), style)
+	p.paintLine(2*i, a.plus(side), b.plus(side), style)
+	p.paintLine(2*i+1, a.minus(side), b.minus(side), style)
 }
 
-func (p *painter) line(channel int, a, b point, style string) {
+func (p *painter) paintLine(channel int, a, b point, style string) {
 	c := p.counts(channel)
 	level := 0.0
 	if p.peak > 0 {
 		level = float64(c.Bytes) / float64(p.peak)
 	}
-	from, to := p.ends(channel)
+	from, to := p.channelEnds(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %s</title></line>`+"\n",
 		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, p.amount(c))
 }
@@ -139,7 +139,7 @@ func (p *painter) shared() {
 		if !p.Topology.Has(s.From) || !p.Topology.Has(s.To) {
 			continue
 		}
-		a, b := p.at[p.Topology.at(s.From)], p.at[p.Topology.at(s.To)]
+		a, b := p.at[p.Topology.positionOf(s.From)], p.at[p.Topology.positionOf(s.To)]
 		shape := fmt.Sprintf(`M%.1f %.1fa%.0f %.0f 0 1 0 0.1 0`, a.x, a.y-nodeRadius-4, nodeRadius+4, nodeRadius+4)
 		if s.From != s.To {
 			bow := a.between(b).plus(a.toward(b).right().times(14))
@@ -149,7 +149,7 @@ func (p *painter) shared() {
 	}
 }
 
-func (p *painter) cut(i int, a, b point) {
+func (p *painter) paintCut(i int, a, b point) {
 	m, l := a.between(b), p.Topology.links[i]
 	p.printf(`<g stroke="#1f5fbf"><title>%v: cut</title><line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke-width="1" stroke-dasharray="2 4"/>`, l, a.x, a.y, b.x, b.y)
 	p.printf(`<path d="M%.1f %.1fl10 10m0 -10l-10 10" stroke-width="2.5" fill="none"/></g>`+"\n", m.x-5, m.y-5)
@@ -186,7 +186,7 @@ func (p *painter) lines() (list []string) {
 		if p.Flows { // a flow counts on several links
 			all = display.Bytes(sum.Bytes)
 		}
-		from, to := p.ends(c)
+		from, to := p.channelEnds(c)
 		list = append(list, fmt.Sprintf("most: %v to %v", from, to), "all links: "+all)
 	} else {
 		list = append(list, "no traffic")
@@ -205,7 +205,7 @@ func (p *painter) lines() (list []string) {
 		list = append(list, "grey circle: not up")
 	}
 	for i := range p.Topology.links {
-		if p.down(i) {
+		if p.linkDown(i) {
 			list = append(list, "blue cross: cut")
 			break
 		}

@@ -26,9 +26,9 @@ type shelf struct {
 	tables map[local]*local
 }
 
-// table makes a table of the ports to all nodes; ports[i] leads to nodes[i]. It
+// makeTable makes a table of the ports to all nodes; ports[i] leads to nodes[i]. It
 // overwrites scratch.
-func (s *shelf) table(nodes []fabric.NodeID, ports []Port, scratch []Port) *Table {
+func (s *shelf) makeTable(nodes []fabric.NodeID, ports []Port, scratch []Port) *Table {
 	for i := range scratch {
 		scratch[i] = PortNone
 	}
@@ -44,12 +44,12 @@ func (s *shelf) table(nodes []fabric.NodeID, ports []Port, scratch []Port) *Tabl
 		if from := seg * fabric.NodesPerSegment; from < len(scratch) {
 			copy(l[:], scratch[from:])
 		}
-		t.global[seg] = s.keep(&l)
+		t.global[seg] = s.shareLocal(&l)
 	}
 	return t
 }
 
-func (s *shelf) keep(l *local) *local {
+func (s *shelf) shareLocal(l *local) *local {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.tables[*l]

@@ -29,7 +29,7 @@ func (d *Drawing) WriteText(w io.Writer) error {
 	fmt.Fprintln(b, t)
 	switch t.kind {
 	case KindFree:
-		p.list()
+		p.writeNodes()
 	case KindPairs:
 		p.pairs()
 	default:
@@ -53,8 +53,8 @@ type writer struct {
 	drawn strings.Builder // the marks of links
 }
 
-// mark returns the load of the link at a port as one character.
-func (p *writer) mark(at int32, port Port) string {
+// loadMark returns the load of the link at a port as one character.
+func (p *writer) loadMark(at int32, port Port) string {
 	h := p.Topology.hop(at, port)
 	if h.node < 0 {
 		return " "
@@ -81,7 +81,7 @@ func (p *writer) legend() {
 // markOf returns the load of a link as one character.
 func (p *writer) markOf(link int) string {
 	mark := "."
-	if n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes); p.down(link) {
+	if n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes); p.linkDown(link) {
 		mark = "x"
 	} else if n > 0 {
 		mark = strconv.Itoa(1 + int(8*float64(n)/float64(p.peak)))
@@ -106,7 +106,7 @@ func (p *writer) planes() {
 		for y := range d[1] {
 			var nodes, down strings.Builder
 			for x := range d[0] {
-				p.cell(&nodes, &down, int32(d.at([3]int{x, y, z})), x == d[0]-1)
+				p.cell(&nodes, &down, int32(d.position([3]int{x, y, z})), x == d[0]-1)
 			}
 			fmt.Fprintln(p.w, strings.TrimRight(nodes.String(), " "))
 			if s := strings.TrimRight(down.String(), " "); s != "" {
@@ -134,9 +134,9 @@ func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 	d := p.Topology.dims
 	cell := p.id(p.Topology.nodes[at])
 	if d[2] > 1 {
-		cell += "/" + p.mark(at, PortZPlus)
+		cell += "/" + p.loadMark(at, PortZPlus)
 	}
-	right := p.mark(at, PortXPlus)
+	right := p.loadMark(at, PortXPlus)
 	switch {
 	case right == " ":
 		right = "   "
@@ -147,18 +147,18 @@ func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 		right = "-" + right + "-"
 	}
 	fmt.Fprintf(nodes, " %s %s", cell, right)
-	below := fmt.Sprintf("%*s", p.width, p.mark(at, PortYPlus))
+	below := fmt.Sprintf("%*s", p.width, p.loadMark(at, PortYPlus))
 	fmt.Fprintf(down, " %-*s    ", len(cell), below)
 }
 
-// list writes a line for each node of a free topology.
-func (p *writer) list() {
+// writeNodes writes a line for each node of a free topology.
+func (p *writer) writeNodes() {
 	fmt.Fprintln(p.w)
 	for i, n := range p.Topology.nodes {
 		fmt.Fprint(p.w, p.id(n))
 		for port := range Ports {
 			if e, ok := p.Topology.Neighbour(n, port); ok {
-				fmt.Fprintf(p.w, "  %v -%s- %v", port, p.mark(int32(i), port), e)
+				fmt.Fprintf(p.w, "  %v -%s- %v", port, p.loadMark(int32(i), port), e)
 			}
 		}
 		fmt.Fprintln(p.w)
@@ -198,10 +198,10 @@ func (p *writer) busiest(most int) {
 	})
 	fmt.Fprintf(p.w, "%-24s %12s %12s\n", "busiest", "packets", "bytes")
 	for _, c := range channels[:min(most, len(channels))] {
-		from, to := p.ends(c)
-		p.row(fmt.Sprintf("%v to %v", from, to), p.counts(c))
+		from, to := p.channelEnds(c)
+		p.writeRow(fmt.Sprintf("%v to %v", from, to), p.counts(c))
 	}
-	p.row(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
+	p.writeRow(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
 }
 
 // shared lists the traffic through shared memory.
@@ -211,11 +211,11 @@ func (p *writer) shared() {
 	}
 	fmt.Fprintf(p.w, "\n%-24s %12s %12s\n", "shared memory, no link", "messages", "bytes")
 	for _, s := range p.Shared {
-		p.row(s.String(), Counts{Packets: s.Messages, Bytes: s.Bytes})
+		p.writeRow(s.String(), Counts{Packets: s.Messages, Bytes: s.Bytes})
 	}
 }
 
-func (p *writer) row(name string, c Counts) {
+func (p *writer) writeRow(name string, c Counts) {
 	packets := strconv.FormatUint(c.Packets, 10)
 	if p.Topology.kind == KindPairs && c.Packets == 0 {
 		packets = "-" // nobody counts them

@@ -109,7 +109,7 @@ func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*T
 	t := &Topology{name: name, kind: k, dims: d, nodes: slices.Clone(nodes), links: slices.Clone(links)}
 	errs := t.enterNodes()
 	for i, l := range t.links {
-		if err := t.enter(i, l); err != nil {
+		if err := t.addLink(i, l); err != nil {
 			errs = append(errs, &LinkError{Index: i, Link: l, Reason: err.Error()})
 		}
 	}
@@ -159,9 +159,9 @@ func (t *Topology) enterNodes() (errs []error) {
 	return errs
 }
 
-// enter adds the link i to the table of ports.
-func (t *Topology) enter(i int, l Link) error {
-	a, b := t.at(l.A.Node), t.at(l.B.Node)
+// addLink adds the link i to the table of ports.
+func (t *Topology) addLink(i int, l Link) error {
+	a, b := t.positionOf(l.A.Node), t.positionOf(l.B.Node)
 	switch {
 	case a < 0:
 		return fmt.Errorf("no node %d", l.A.Node)
@@ -173,7 +173,7 @@ func (t *Topology) enter(i int, l Link) error {
 		return fmt.Errorf("a node has the ports 0 to %d", Ports-1)
 	}
 	for _, e := range []End{l.A, l.B} {
-		if h := t.hop(t.at(e.Node), e.Port); h.node >= 0 {
+		if h := t.hop(t.positionOf(e.Node), e.Port); h.node >= 0 {
 			return fmt.Errorf("port %v is taken by link %d (%v)", e, h.channel/2+1, t.links[h.channel/2])
 		}
 	}
@@ -206,8 +206,8 @@ func (t *Topology) unconnected() []error {
 	return []error{fmt.Errorf("no path from node %d to %v%s: %w", t.nodes[0], lost, more, fabric.ErrInvalid)}
 }
 
-// at returns the position of n, or -1.
-func (t *Topology) at(n fabric.NodeID) int32 {
+// positionOf returns the position of n, or -1.
+func (t *Topology) positionOf(n fabric.NodeID) int32 {
 	if int(n) >= len(t.index) {
 		return -1
 	}
@@ -234,14 +234,14 @@ func (t *Topology) Nodes() []fabric.NodeID { return t.nodes }
 func (t *Topology) Links() []Link { return t.links }
 
 // Has reports whether n is a node.
-func (t *Topology) Has(n fabric.NodeID) bool { return t.at(n) >= 0 }
+func (t *Topology) Has(n fabric.NodeID) bool { return t.positionOf(n) >= 0 }
 
 // Neighbour returns the other end of a port's link, or false if there is no link.
 func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
 	if !t.Has(n) || !p.Valid() {
 		return End{}, false
 	}
-	h := t.hop(t.at(n), p)
+	h := t.hop(t.positionOf(n), p)
 	if h.node < 0 {
 		return End{}, false
 	}
@@ -254,7 +254,7 @@ func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
 
 // Between returns the number of the link that joins a and b, or false if there is none.
 func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
-	i, j := t.at(a), t.at(b)
+	i, j := t.positionOf(a), t.positionOf(b)
 	if i < 0 || j < 0 {
 		return 0, false
 	}
@@ -272,7 +272,7 @@ func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
 func (t *Topology) Compare(present []fabric.NodeID) (missing, unknown []fabric.NodeID) {
 	seen := make([]bool, len(t.nodes))
 	for _, n := range present {
-		if i := t.at(n); i >= 0 {
+		if i := t.positionOf(n); i >= 0 {
 			seen[i] = true
 		} else {
 			unknown = append(unknown, n)

@@ -24,7 +24,7 @@ type Tree struct {
 // cannot be reached are left out, and so is the source. The error wraps
 // fabric.ErrNoRoute if the source is not a node.
 func (r *Routes) Tree(source fabric.NodeID, members []fabric.NodeID) (*Tree, error) {
-	root := r.topo.at(source)
+	root := r.topo.positionOf(source)
 	if root < 0 {
 		return nil, fmt.Errorf("topo: multicast from node %d: %w", source, fabric.ErrNoRoute)
 	}
@@ -37,9 +37,9 @@ func (r *Routes) Tree(source fabric.NodeID, members []fabric.NodeID) (*Tree, err
 		}
 		t.members = append(t.members, m)
 		end := len(t.channels)
-		for at := r.topo.at(m); !on[at]; {
+		for at := r.topo.positionOf(m); !on[at]; {
 			on[at] = true
-			h := r.topo.hop(at, r.table(at).Port(source))
+			h := r.topo.hop(at, r.tableAt(at).Port(source))
 			t.channels = append(t.channels, h.channel^1) // the other direction
 			at = h.node
 		}

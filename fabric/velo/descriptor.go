@@ -74,8 +74,8 @@ const (
 	upperMask  = 1<<2 - 1
 )
 
-// check reports whether d describes a message of n bytes that can be sent.
-func (d *Descriptor) check(n int) error {
+// checkSend reports whether d describes a message of n bytes that can be sent.
+func (d *Descriptor) checkSend(n int) error {
 	switch {
 	case n < 1 || n > MaxPayload:
 		return fmt.Errorf("velo: message of %d bytes: use 1 to %d: %w", n, MaxPayload, fabric.ErrInvalid)
@@ -94,7 +94,7 @@ func (d *Descriptor) check(n int) error {
 // AppendBinary appends the encoding of d for a payload of n bytes to b, as a
 // little-endian quad word.
 func (d Descriptor) AppendBinary(b []byte, n int) ([]byte, error) {
-	if err := d.check(n); err != nil {
+	if err := d.checkSend(n); err != nil {
 		return b, err
 	}
 	w := uint64(d.VPID)<<descVPIDShift | uint64(d.Type)<<descTypeShift |
@@ -135,7 +135,7 @@ func (d *Descriptor) UnmarshalBinary(b []byte) (n int, err error) {
 		v.Dst = fabric.NodeID(node)
 	}
 	n = int(w >> descLengthShift & lengthMask)
-	if err := v.check(n); err != nil {
+	if err := v.checkSend(n); err != nil {
 		return 0, err
 	}
 	*d = v

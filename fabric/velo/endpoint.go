@@ -160,8 +160,8 @@ func (e *Endpoint) flow(dst fabric.NodeID, vpid fabric.VPID) *outflow {
 	return nil
 }
 
-// open returns the flow to a mailbox. It opens the flow if there is none.
-func (e *Endpoint) open(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
+// openFlow returns the flow to a mailbox. It opens the flow if there is none.
+func (e *Endpoint) openFlow(dst fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	if e.closed.Load() {
 		return nil, errClosed
 	}

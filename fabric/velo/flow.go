@@ -40,7 +40,7 @@ type outflow struct {
 	_        [32]byte
 
 	acked    atomic.Uint64 // messages consumed
-	want     atomic.Uint64 // episode of refusal, or 0; see await
+	episode  atomic.Uint64 // episode of refusal, or 0; see awaitCredit
 	episodes atomic.Uint64 // begun so far
 	watch    sync.Mutex    // makes one step of reading sent and calling Watch
 	_        [32]byte
@@ -63,15 +63,15 @@ const (
 	wantCredits     = 1<<wantNumberShift - 1 // so many credits end the episode
 )
 
-// free returns how many messages may be sent now. A remote target may claim to have
+// freeCredits returns how many messages may be sent now. A remote target may claim to have
 // consumed messages that were never sent.
-func (f *outflow) free() int {
-	n := int64(f.limit - (f.sent.Load() - f.seen()))
+func (f *outflow) freeCredits() int {
+	n := int64(f.limit - (f.sent.Load() - f.consumed()))
 	return int(min(max(0, n), int64(f.limit)))
 }
 
-// seen returns how many messages the target has consumed.
-func (f *outflow) seen() uint64 {
+// consumed returns how many messages the target has consumed.
+func (f *outflow) consumed() uint64 {
 	if f.remote != nil {
 		f.acknowledge(f.remote.Consumed())
 	}
@@ -93,7 +93,7 @@ func (f *outflow) acknowledge(total uint64) {
 func (f *outflow) rewatch() bool {
 	f.watch.Lock()
 	defer f.watch.Unlock()
-	need := f.want.Load() & wantCredits
+	need := f.episode.Load() & wantCredits
 	total := f.sent.Load() + need - f.limit
 	if int64(total) < 1 {
 		return true
@@ -106,25 +106,25 @@ func (f *outflow) rewatch() bool {
 // ends.
 func (f *outflow) resettle() bool {
 	for {
-		if f.settle() {
+		if f.endIfCredit() {
 			return true
 		}
-		if w := f.want.Load(); f.remote == nil || w == 0 || w&wantSlot != 0 || f.dead.Load() || !f.rewatch() {
+		if w := f.episode.Load(); f.remote == nil || w == 0 || w&wantSlot != 0 || f.dead.Load() || !f.rewatch() {
 			return false
 		}
 	}
 }
 
-// take takes one credit. sent counts the credits taken and those that takers are
+// takeCredit takes one credit. sent counts the credits taken and those that takers are
 // about to find missing, so at most limit are ever taken. The differences are signed:
 // a delayed taker may see an acked beyond its s.
-func (f *outflow) take() bool {
+func (f *outflow) takeCredit() bool {
 	s := f.sent.Add(1)
 	return int64(s-f.ackedOld.Load()) <= int64(f.limit) || f.takeSlow(s)
 }
 
 func (f *outflow) takeSlow(s uint64) bool {
-	a := f.seen()
+	a := f.consumed()
 	f.ackedOld.Store(a)
 	if int64(s-a) <= int64(f.limit) {
 		return true
@@ -136,7 +136,7 @@ func (f *outflow) takeSlow(s uint64) bool {
 // untake gives back a credit whose message was not sent.
 func (f *outflow) untake() {
 	f.sent.Add(^uint64(0))
-	if f.want.Load() != 0 && f.resettle() { // the target has seen one credit too few
+	if f.episode.Load() != 0 && f.resettle() { // the target has seen one credit too few
 		f.notifyLater()
 	}
 }
@@ -145,19 +145,19 @@ func (f *outflow) untake() {
 // enough.
 func (f *outflow) half() uint64 { return (f.limit + 1) / 2 }
 
-// await starts or joins an episode of refusal, then calls ok. If ok returns true, or
+// awaitCredit starts or joins an episode of refusal, then calls ok. If ok returns true, or
 // if the flow is dead, await returns true, and the caller tries again. Otherwise it
 // returns false: the caller returns ErrAgain, and OnCredit will be called.
 //
 // The word is set before ok reads, and the target writes what ok reads before it
 // reads the word. So ok sees the change, or the target sees the word. The last step
 // makes sure that the word has not changed since ok read.
-func (f *outflow) await(need uint64, ok func() bool) bool {
+func (f *outflow) awaitCredit(need uint64, ok func() bool) bool {
 	for {
-		w := f.want.Load()
+		w := f.episode.Load()
 		if w == 0 {
 			w = need | f.episodes.Add(1)&wantNumberMask<<wantNumberShift
-			if !f.want.CompareAndSwap(0, w) {
+			if !f.episode.CompareAndSwap(0, w) {
 				continue
 			}
 		}
@@ -165,14 +165,14 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 			f.rewatch()
 		}
 		if f.dead.Load() || ok() {
-			if need&wantSlot != 0 && f.end() {
+			if need&wantSlot != 0 && f.endEpisode() {
 				f.notifyLater() // perhaps no Resume follows
 			}
 			return true
 		}
 		told := w&^wantCredits | max(w&wantCredits, need&wantCredits) | need&wantSlot | wantTold
-		if f.want.CompareAndSwap(w, told) {
-			if f.dead.Load() && f.end() {
+		if f.episode.CompareAndSwap(w, told) {
+			if f.dead.Load() && f.endEpisode() {
 				f.notifyLater()
 			}
 			return false
@@ -180,18 +180,18 @@ func (f *outflow) await(need uint64, ok func() bool) bool {
 	}
 }
 
-// end ends the episode, if there is one, and reports whether a caller waits for
+// endEpisode ends the episode, if there is one, and reports whether a caller waits for
 // OnCredit.
-func (f *outflow) end() bool { return f.want.Swap(0)&wantTold != 0 }
+func (f *outflow) endEpisode() bool { return f.episode.Swap(0)&wantTold != 0 }
 
-// settle ends the episode if there is enough credit. It returns what end returns.
-func (f *outflow) settle() bool {
+// endIfCredit ends the episode if there is enough credit. It returns what end returns.
+func (f *outflow) endIfCredit() bool {
 	for {
-		w := f.want.Load()
-		if w == 0 || w&wantSlot != 0 || uint64(f.free()) < w&wantCredits {
+		w := f.episode.Load()
+		if w == 0 || w&wantSlot != 0 || uint64(f.freeCredits()) < w&wantCredits {
 			return false
 		}
-		if f.want.CompareAndSwap(w, 0) {
+		if f.episode.CompareAndSwap(w, 0) {
 			return w&wantTold != 0
 		}
 	}
@@ -210,7 +210,7 @@ func (f *outflow) notifyLater() { go f.notify() }
 // fail marks the flow as dead when a sender finds that it is.
 func (f *outflow) fail() {
 	f.dead.Store(true)
-	if f.end() {
+	if f.endEpisode() {
 		f.notifyLater()
 	}
 }
@@ -222,14 +222,14 @@ func (f *outflow) Return(total uint64) {
 	} else {
 		f.acked.Store(total)
 	}
-	if f.want.Load() != 0 && f.resettle() {
+	if f.episode.Load() != 0 && f.resettle() {
 		f.notify()
 	}
 }
 
 // Resume implements link.Credit.
 func (f *outflow) Resume() {
-	if f.end() {
+	if f.endEpisode() {
 		f.notify()
 	}
 }

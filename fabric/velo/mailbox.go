@@ -108,8 +108,8 @@ func (m *mailbox) phase(pos uint64) uint64 {
 	return 0
 }
 
-// accept opens a flow of the mailbox from of src.
-func (m *mailbox) accept(src fabric.NodeID, from fabric.VPID, c link.Credit) (*inflow, error) {
+// openFlow opens a flow of the mailbox from of src.
+func (m *mailbox) openFlow(src fabric.NodeID, from fabric.VPID, c link.Credit) (*inflow, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed.Load() {
@@ -202,7 +202,7 @@ func (f *inflow) Reserve() (*[MaxPayload]byte, uint64, error) {
 			return nil, 0, errMailboxClosed
 		}
 		t := m.tail.Load()
-		if t-m.headSeen.Load() > m.mask && !m.room(f, t) {
+		if t-m.headSeen.Load() > m.mask && !m.hasRoom(f, t) {
 			return nil, 0, errFull
 		}
 		if m.tail.CompareAndSwap(t, t+1) {
@@ -211,9 +211,9 @@ func (f *inflow) Reserve() (*[MaxPayload]byte, uint64, error) {
 	}
 }
 
-// room reads head and reports whether the ring has a free slot. If not, f is woken
+// hasRoom reads head and reports whether the ring has a free slot. If not, f is woken
 // later.
-func (m *mailbox) room(f *inflow, tail uint64) bool {
+func (m *mailbox) hasRoom(f *inflow, tail uint64) bool {
 	full := func() bool {
 		h := m.head.Load()
 		m.headSeen.Store(h)
@@ -239,7 +239,7 @@ func (f *inflow) Raise() { f.box.line.Raise() }
 // enable enables the interrupt and reports whether the next slot is filled. It reads
 // the reader's fields first, because the handler may be the next reader.
 func (m *mailbox) enable() bool {
-	m.flush()
+	m.returnCredits()
 	pos := m.pos
 	m.line.Enable()
 	return m.filled(pos)
@@ -257,7 +257,7 @@ func (m *mailbox) peek() (Status, []byte, bool) {
 		sl := &m.slots[m.pos&m.mask]
 		w := sl.status.Load()
 		if (w^m.phase(m.pos))&phaseBit != 0 {
-			m.flush()
+			m.returnCredits()
 			if looked || m.links == nil || !m.links.Poll() {
 				if m.gone.Load() {
 					m.reclaim()
@@ -271,7 +271,7 @@ func (m *mailbox) peek() (Status, []byte, bool) {
 		flows := *m.flows.Load()
 		if int(st.Flow) >= len(flows) {
 			m.count.badFlow.Add(1)
-			m.flush()
+			m.returnCredits()
 			m.pos++
 			m.head.Store(m.pos)
 			continue
@@ -298,23 +298,23 @@ func (m *mailbox) advance() {
 	}
 	m.cur = nil
 	if f != m.last {
-		m.flush()
+		m.returnCredits()
 		m.last = f
 	}
 	m.pos++
 	f.consumed++
 	if m.pos-m.head.Load() >= uint64(m.batch) {
-		m.flush()
+		m.returnCredits()
 	}
 }
 
-// flush frees the slots that were read since the last flush and returns their
+// returnCredits frees the slots that were read since the last flush and returns their
 // credits. All of them belong to one flow.
 //
 // No source waits for an unflushed slot alone: a batch is smaller than the credits
 // of a flow and the slots of the ring, so a refused source has unread messages, and
 // the reader calls flush after it has read them.
-func (m *mailbox) flush() {
+func (m *mailbox) returnCredits() {
 	f := m.last
 	if f == nil {
 		return

@@ -49,7 +49,7 @@ type mWant struct {
 }
 
 type mSender struct {
-	pc, then, ok int8 // then: where to go after take; ok: after await's ok
+	pc, then, ok int8 // then: where to go after takeCredit; ok: after awaitCredit's ok
 	left         int8
 	seen         int8  // gen when the attempt began
 	s            int8  // result of sent.Add

@@ -20,7 +20,7 @@ const (
 	sBegin   // await: want.CompareAndSwap(0, w)
 	sOK      // await: ok()
 	sTell    // await: want.CompareAndSwap(w, told)
-	sEnd     // await: end() after ok for a slot
+	sEnd     // awaitCredit: endEpisode() after ok for a slot
 	sSleep   // until OnCredit
 	sDone
 )

@@ -22,7 +22,7 @@ type tree struct{ branches []branch }
 // member. Members that have not opened the VPID are left out and counted.
 func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 	d.Multicast = true
-	if err := d.check(len(payload)); err != nil {
+	if err := d.checkSend(len(payload)); err != nil {
 		return err
 	}
 	return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
@@ -33,7 +33,7 @@ func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 // Other members are counted as MulticastSkipped. It borrows to until return.
 func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []byte) error {
 	d.Multicast = true
-	if err := d.check(len(payload)); err != nil {
+	if err := d.checkSend(len(payload)); err != nil {
 		return err
 	}
 	err := e.multicast(&d, to, payload)
@@ -48,7 +48,7 @@ func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []b
 // MulticastSkipped, and cause no call of OnCredit.
 func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int, err error) {
 	d.Multicast = true
-	if err := d.check(len(payload)); err != nil {
+	if err := d.checkSend(len(payload)); err != nil {
 		return 0, err
 	}
 	if e.closed.Load() {
@@ -62,7 +62,7 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 			e.count.multicastAbsent.Add(1)
 			continue
 		}
-		if f.take() {
+		if f.takeCredit() {
 			slot, pos, err := f.target.Reserve()
 			if err == nil {
 				t.branches = append(t.branches, branch{f, slot, pos})
@@ -73,7 +73,7 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 		skipped++
 	}
 	e.count.multicastSkipped.Add(uint64(skipped))
-	e.commit(t, &d, payload)
+	e.fillSlots(t, &d, payload)
 	return skipped, nil
 }
 
@@ -114,7 +114,7 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 			e.count.multicastAbsent.Add(1)
 		}
 	}
-	e.commit(t, d, payload)
+	e.fillSlots(t, d, payload)
 	return nil
 }
 
@@ -126,12 +126,12 @@ func (e *Endpoint) member(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
 	if p, ok := e.unit.routes.Port(n).(link.Sparse); ok && p.Absent(e.vpid, vpid) {
 		return nil, errMailboxClosed
 	}
-	return e.open(n, vpid)
+	return e.openFlow(n, vpid)
 }
 
-// commit fills all slots before it raises the interrupts: a handler may be slow, and
+// fillSlots fills all slots before it raises the interrupts: a handler may be slow, and
 // the other mailboxes cannot advance beyond an empty slot.
-func (e *Endpoint) commit(t *tree, d *Descriptor, payload []byte) {
+func (e *Endpoint) fillSlots(t *tree, d *Descriptor, payload []byte) {
 	e.unit.routes.Multicast(d.Group, len(payload))
 	if p := e.unit.profile.Load(); p != nil {
 		p.Multicast(e.unit.self, e.vpid, d.VPID, d.Group, e.unit.routes.Members(d.Group), len(payload))

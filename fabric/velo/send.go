@@ -15,13 +15,13 @@ import (
 // the node is not there, ErrInvalid or ErrClosed.
 func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 	if uint(len(payload)-1) >= MaxPayload || d.Type > MaxType || !d.VPID.Valid() || d.Multicast || !d.Class.Valid() {
-		if err := d.check(len(payload)); err != nil {
+		if err := d.checkSend(len(payload)); err != nil {
 			return err
 		}
 		return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
 	}
 	f := e.flow(d.Dst, d.VPID)
-	if f == nil || !f.take() {
+	if f == nil || !f.takeCredit() {
 		return e.sendSlow(&d, payload)
 	}
 	slot, pos, err := f.target.Reserve()
@@ -30,7 +30,7 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 		return e.sendSlow(&d, payload)
 	}
 	n := copy(slot[:], payload)
-	f.commit(d.Class, pos, f.word|d.bits(n), n)
+	f.sendSlot(d.Class, pos, f.word|d.bits(n), n)
 	if !d.Quiet {
 		f.target.Raise()
 	}
@@ -59,8 +59,8 @@ func (d *Descriptor) bits(n int) uint64 {
 	return uint64(d.Type)<<statusTypeShift | uint64(d.Tag)<<statusTagShift | uint64(n)<<statusLenShift
 }
 
-// commit sends a slot with n bytes, and counts it.
-func (f *outflow) commit(c fabric.Class, pos, status uint64, n int) {
+// sendSlot sends a slot with n bytes, and counts it.
+func (f *outflow) sendSlot(c fabric.Class, pos, status uint64, n int) {
 	if c != 0 {
 		f.commitClass(c, pos, status, n)
 		return
@@ -84,7 +84,7 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 	var err error
 	for range 3 { // the flow can turn out to be dead, and so can its replacement
 		var f *outflow
-		if f, err = e.open(d.Dst, d.VPID); err != nil {
+		if f, err = e.openFlow(d.Dst, d.VPID); err != nil {
 			break
 		}
 		if err = f.credit(); errors.Is(err, fabric.ErrAgain) {
@@ -95,7 +95,7 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 		slot, pos, rerr := f.reserve()
 		if rerr == nil {
 			n := copy(slot[:], payload)
-			f.commit(d.Class, pos, f.word|d.bits(n), n)
+			f.sendSlot(d.Class, pos, f.word|d.bits(n), n)
 			if !d.Quiet {
 				f.target.Raise()
 			}
@@ -113,11 +113,11 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 // credit takes a credit. It returns errNoCredit if there is none (OnCredit will be
 // called), or errMailboxClosed if the flow is dead.
 func (f *outflow) credit() error {
-	took := f.take()
+	took := f.takeCredit()
 	switch {
 	case took:
 		return nil
-	case !f.await(f.half(), func() bool { took = f.take(); return took }):
+	case !f.awaitCredit(f.half(), func() bool { took = f.takeCredit(); return took }):
 		return errNoCredit
 	case took:
 		return nil
@@ -133,7 +133,7 @@ func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
 		slot, pos, err = f.target.Reserve()
 		return !errors.Is(err, fabric.ErrAgain)
 	}
-	if !again() && !f.await(f.half()|wantSlot, again) {
+	if !again() && !f.awaitCredit(f.half()|wantSlot, again) {
 		return nil, 0, errFull
 	}
 	if err != nil {
@@ -146,11 +146,11 @@ func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
 // Credits returns how many messages may be sent to a mailbox now; 0 if the mailbox is
 // not there. Only this endpoint's own sends lower the number.
 func (e *Endpoint) Credits(dst fabric.NodeID, vpid fabric.VPID) int {
-	f, err := e.open(dst, vpid)
+	f, err := e.openFlow(dst, vpid)
 	if err != nil {
 		return 0
 	}
-	return f.free()
+	return f.freeCredits()
 }
 
 // WantCredits reports whether n messages may be sent to a mailbox now. If not,
@@ -159,16 +159,16 @@ func (e *Endpoint) Credits(dst fabric.NodeID, vpid fabric.VPID) int {
 // wrapped, if the mailbox is not there.
 func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool, error) {
 	for range 3 {
-		f, err := e.open(dst, vpid)
+		f, err := e.openFlow(dst, vpid)
 		if err != nil {
 			return false, err
 		}
 		need := min(uint64(max(n, 0)), f.limit)
-		enough := func() bool { return uint64(f.free()) >= need }
+		enough := func() bool { return uint64(f.freeCredits()) >= need }
 		if enough() {
 			return true, nil
 		}
-		if !f.await(max(need, f.half()), enough) {
+		if !f.awaitCredit(max(need, f.half()), enough) {
 			return false, nil
 		}
 		if enough() {
@@ -184,7 +184,7 @@ func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 	least := math.MaxInt
 	for _, n := range e.unit.routes.Members(g) {
 		if f, err := e.member(n, vpid); err == nil {
-			least = min(least, f.free())
+			least = min(least, f.freeCredits())
 		}
 	}
 	return least

@@ -93,7 +93,7 @@ func (u *Unit) Accept(src fabric.NodeID, from, to fabric.VPID, c link.Credit) (l
 	if e == nil {
 		return nil, errMailboxClosed
 	}
-	f, err := e.box.accept(src, from, c)
+	f, err := e.box.openFlow(src, from, c)
 	if err != nil { // do not return f: a nil *inflow is not a nil Flow
 		return nil, err
 	}

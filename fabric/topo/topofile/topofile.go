@@ -98,9 +98,9 @@ func Parse(name string, data []byte) (*topo.Topology, error) {
 	case f.set["torus"] || f.set["mesh"]:
 		t = src.grid(f, nodes)
 	case f.set["nodes"] || f.set["links"]:
-		t = src.free(f, nodes)
+		t = src.freeTopology(f, nodes)
 	case f.set["first"]:
-		src.wrong("first", "first goes with torus or mesh")
+		src.noteMistake("first", "first goes with torus or mesh")
 	default:
 		src.errs = append(src.errs, src.err(0, "one of torus, mesh or nodes expected"))
 	}
@@ -128,9 +128,9 @@ func (s *source) decode(text string) (*file, error) {
 		switch {
 		case f.set[key]:
 		case to == nil:
-			s.wrong(key, "unknown key %q: use name, torus, mesh, first, nodes, links", key)
+			s.noteMistake(key, "unknown key %q: use name, torus, mesh, first, nodes, links", key)
 		case md.PrimitiveDecode(content[key], to) != nil: // its words are of Go's types
-			s.wrong(key, "%s is not %s", key, what)
+			s.noteMistake(key, "%s is not %s", key, what)
 			f.wrong[key] = true
 		}
 		f.set[key] = true
@@ -142,7 +142,7 @@ func (s *source) decode(text string) (*file, error) {
 func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
 	for _, n := range ids {
 		if n < 0 || n >= topo.MaxNodes {
-			s.wrong("nodes", "node %d: IDs go from 0 to %d", n, topo.MaxNodes-1)
+			s.noteMistake("nodes", "node %d: IDs go from 0 to %d", n, topo.MaxNodes-1)
 			continue
 		}
 		nodes = append(nodes, fabric.NodeID(n))
@@ -159,16 +159,16 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	own := f.set["nodes"]
 	line := s.key(key)
 	if f.set["torus"] && f.set["mesh"] {
-		s.wrong("mesh", "torus and mesh exclude each other")
+		s.noteMistake("mesh", "torus and mesh exclude each other")
 	}
 	if f.set["links"] {
-		s.wrong("links", "%s and links exclude each other", key)
+		s.noteMistake("links", "%s and links exclude each other", key)
 	}
 	if f.set["first"] && own {
-		s.wrong("first", "first and nodes exclude each other")
+		s.noteMistake("first", "first and nodes exclude each other")
 	}
 	if f.first < 0 || f.first >= topo.MaxNodes {
-		s.wrong("first", "first = %d: IDs go from 0 to %d", f.first, topo.MaxNodes-1)
+		s.noteMistake("first", "first = %d: IDs go from 0 to %d", f.first, topo.MaxNodes-1)
 	}
 	if f.wrong[key] {
 		return nil
@@ -178,7 +178,7 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	case err != nil:
 		s.errs = append(s.errs, s.wrap(line, err))
 	case own && !f.wrong["nodes"] && len(f.nodes) != d.Nodes():
-		s.wrong("nodes", "%d nodes, %s %v has %d", len(f.nodes), key, d, d.Nodes())
+		s.noteMistake("nodes", "%d nodes, %s %v has %d", len(f.nodes), key, d, d.Nodes())
 	}
 	if len(s.errs) > 0 {
 		return nil
@@ -198,14 +198,15 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	return t
 }
 
-// free makes a topology of nodes and links. Where there are mistakes, it looks for more: New finds
-// no port for a link that was not read, and what it says about that link is not said twice.
-func (s *source) free(f *file, nodes []fabric.NodeID) *topo.Topology {
+// freeTopology makes a topology of nodes and links. Where there are mistakes, it looks for more:
+// New finds no port for a link that was not read, and what it says about that link is not said
+// twice.
+func (s *source) freeTopology(f *file, nodes []fabric.NodeID) *topo.Topology {
 	if f.set["first"] {
-		s.wrong("first", "first goes with torus or mesh")
+		s.noteMistake("first", "first goes with torus or mesh")
 	}
 	if !f.set["nodes"] {
-		s.wrong("links", "links goes with nodes")
+		s.noteMistake("links", "links goes with nodes")
 	}
 	lines := s.strings(f.links)
 	links, skip := make([]topo.Link, len(f.links)), make([]bool, len(f.links))
@@ -307,8 +308,8 @@ type source struct {
 	errs  []error
 }
 
-// wrong notes a mistake in the value of a key.
-func (s *source) wrong(key, format string, args ...any) {
+// noteMistake notes a mistake in the value of a key.
+func (s *source) noteMistake(key, format string, args ...any) {
 	s.errs = append(s.errs, s.err(s.key(key), format, args...))
 }
 
