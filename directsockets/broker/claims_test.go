@@ -76,7 +76,7 @@ func TestAddressClaims(t *testing.T) {
 		t.Error("the node that was started anew is not found")
 	}
 	s.mu.Unlock()
-	s.drop(victim)
+	s.dropPeer(victim)
 	check("the old one goes", map[netip.Addr]uint16{two: 2, free: 0}, 3)
 	// Whoever was denied has it when the other goes.
 	peerOf(4, free)
@@ -85,7 +85,7 @@ func TestAddressClaims(t *testing.T) {
 	s.mu.Lock()
 	fourth := s.byAddr[free]
 	s.mu.Unlock()
-	s.drop(fourth)
+	s.dropPeer(fourth)
 	check("after it", map[netip.Addr]uint16{free: 5}, 4)
 	// The directory gets to know another's.
 	directory[free] = 6
@@ -93,7 +93,7 @@ func TestAddressClaims(t *testing.T) {
 	check("the directory's", map[netip.Addr]uint16{free: 6}, 4)
 	say(fifth, free)
 	check("the directory's, still", map[netip.Addr]uint16{free: 6}, 5)
-	s.drop(sixth)
+	s.dropPeer(sixth)
 	check("nobody's", map[netip.Addr]uint16{free: 0}, 5)
 }
 
@@ -145,8 +145,8 @@ func TestTooMuchOfPeer(t *testing.T) {
 		t.Helper()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if n := s.count.PeerOffersRefused.Load(); p.held != held || n != refused {
-			t.Errorf("%d offers wait, %d were refused; want %d, %d", p.held, n, held, refused)
+		if n := s.count.PeerOffersRefused.Load(); p.offersHeld != held || n != refused {
+			t.Errorf("%d offers wait, %d were refused; want %d, %d", p.offersHeld, n, held, refused)
 		}
 	}
 	hand(1, key, good)
@@ -154,7 +154,7 @@ func TestTooMuchOfPeer(t *testing.T) {
 	hand(2, foreign, bad)
 	check(1, 1)
 	s.mu.Lock()
-	p.held += share() // as if it had that many
+	p.offersHeld += share() // as if it had that many
 	s.mu.Unlock()
 	hand(3, key, good)
 	check(1+share(), 2)
@@ -232,9 +232,9 @@ func TestServerStats(t *testing.T) {
 		}
 	})
 	var times SetUpTimes
-	times.add(0)
-	times.add(SetUpBounds[1])
-	times.add(time.Hour)
+	times.addTime(0)
+	times.addTime(SetUpBounds[1])
+	times.addTime(time.Hour)
 	if times.Counts[0] != 1 || times.Counts[1] != 1 || times.Counts[len(SetUpBounds)] != 1 {
 		t.Errorf("%+v", times)
 	}

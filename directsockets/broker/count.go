@@ -52,7 +52,7 @@ type SetUpTimes struct {
 	Sum    time.Duration                `json:"sum_ns"`
 }
 
-func (t *SetUpTimes) add(d time.Duration) {
+func (t *SetUpTimes) addTime(d time.Duration) {
 	i := 0
 	for i < len(SetUpBounds) && d > SetUpBounds[i] {
 		i++
@@ -73,6 +73,6 @@ func (s *Server) SetUpTimes() SetUpTimes {
 // +checklocks:s.mu
 func (s *Server) setUpLocked(o *offer) {
 	s.count.Claimed.Add(1)
-	s.setUp.add(time.Since(o.made))
+	s.setUp.addTime(time.Since(o.made))
 	s.meetLocked(o.from, o.key.Server.Addr())
 }

@@ -42,8 +42,8 @@ func newCutter(proc string) *cutter {
 	return &cutter{proc: proc, stuck: make(map[owner]chan []segment.Info)}
 }
 
-// begin begins a round.
-func (c *cutter) begin() {
+// beginRound begins a round.
+func (c *cutter) beginRound() {
 	c.spent = make(map[owner]time.Duration)
 	for of, done := range c.stuck {
 		select {
@@ -58,16 +58,16 @@ func (c *cutter) begin() {
 // the kernel ends the sockets.
 func (c *cutter) cutOff(list []*watched) {
 	var ended sync.WaitGroup
-	missing := c.mark(list)
+	missing := c.markSegments(list)
 	for _, w := range list {
 		if missing[w.nonce] == nil {
-			w.tell("direct sockets: the network is cut, a connection goes back to TCP")
+			w.logToClient("direct sockets: the network is cut, a connection goes back to TCP")
 			continue
 		}
-		w.tell("direct sockets: the network is cut, a connection is ended")
+		w.logToClient("direct sockets: the network is cut, a connection is ended")
 		for _, h := range w.ends {
 			if h.s != nil {
-				ended.Go(func() { _ = h.s.diag.destroy(h.of, h.local, h.remote) }) // or it has ended
+				ended.Go(func() { _ = h.s.diag.destroy(h.socket, h.local, h.remote) }) // or it has ended
 			}
 		}
 	}
@@ -80,9 +80,9 @@ type process struct {
 	owner owner
 }
 
-// mark writes into the segments of connections that the network is cut. It returns the connections
-// without a segment, and those whose programs ignore the mark.
-func (c *cutter) mark(list []*watched) (missing map[wire.Nonce]*watched) {
+// markSegments writes into the segments of connections that the network is cut. It returns the
+// connections without a segment, and those whose programs ignore the mark.
+func (c *cutter) markSegments(list []*watched) (missing map[wire.Nonce]*watched) {
 	missing = make(map[wire.Nonce]*watched)
 	all := make(map[process]map[wire.Nonce]bool)
 	for _, w := range list {
@@ -104,15 +104,15 @@ func (c *cutter) mark(list []*watched) (missing map[wire.Nonce]*watched) {
 				delete(nonces, n)
 			}
 		}
-		for _, i := range c.cut(p, len(nonces), func(i segment.Info) bool { return nonces[i.Nonce] }) {
+		for _, i := range c.cutWithin(p, len(nonces), func(i segment.Info) bool { return nonces[i.Nonce] }) {
 			delete(missing, i.Nonce)
 		}
 	}
 	return missing
 }
 
-// cut is cutSegments, for as long as the process's owner has time left in this round.
-func (c *cutter) cut(p process, most int, want func(segment.Info) bool) (heeded []segment.Info) {
+// cutWithin is cutSegments, for as long as the process's owner has time left in this round.
+func (c *cutter) cutWithin(p process, most int, want func(segment.Info) bool) (heeded []segment.Info) {
 	rest := cutTime - c.spent[p.owner]
 	if most == 0 || rest <= 0 || c.stuck[p.owner] != nil || len(c.stuck) >= maxStuck {
 		return nil

@@ -42,16 +42,16 @@ func TestCutterStuck(t *testing.T) {
 		read <- err
 	}()
 	c := newCutter(proc)
-	c.begin()
-	if missing := c.mark([]*watched{connection(1, 10, bad), connection(2, 11, good)}); len(missing) != 2 {
+	c.beginRound()
+	if missing := c.markSegments([]*watched{connection(1, 10, bad), connection(2, 11, good)}); len(missing) != 2 {
 		t.Errorf("%d have no segment", len(missing))
 	}
 	if err := <-read; err != nil {
 		t.Error(err)
 	}
 	for range 3 {
-		c.begin()
-		c.mark([]*watched{connection(3, 10, bad)})
+		c.beginRound()
+		c.markSegments([]*watched{connection(3, 10, bad)})
 		if len(c.stuck) != 1 || c.stuck[bad] == nil || c.spent[bad] != 0 {
 			t.Fatalf("%d readers wait; it was read for %v", len(c.stuck), c.spent[bad])
 		}
@@ -62,13 +62,13 @@ func TestCutterStuck(t *testing.T) {
 	}
 	w.Close() // it answers
 	brokertest.Eventually(t, "it is read again", func() bool {
-		c.begin()
+		c.beginRound()
 		return len(c.stuck) == 0
 	})
 	// What an owner's processes take in a round is bounded.
 	c.spent[bad] = cutTime
 	begin := time.Now()
-	c.mark([]*watched{connection(4, 10, bad)})
+	c.markSegments([]*watched{connection(4, 10, bad)})
 	if len(c.stuck) != 0 || c.spent[bad] != cutTime {
 		t.Errorf("it was read for %v more", time.Since(begin))
 	}

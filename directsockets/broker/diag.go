@@ -65,7 +65,7 @@ func openDiag() (*diag, error) {
 	}
 	d := &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}
 	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.ask(request(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
+	if _, err := d.request(request(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
 		d.close()
 		return nil, err
 	}
@@ -144,11 +144,11 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 		return of, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
-	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
-		if 1<<m[msgStateOff]&tcpStates == 0 || !p.is(m) {
+	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+		if 1<<m[msgStateOff]&tcpStates == 0 || !p.isOf(m) {
 			return
 		}
-		found = end(m, idSrcOff, idSportOff) == local && end(m, idDstOff, idDportOff) == remote
+		found = diagEnd(m, idSrcOff, idSportOff) == local && diagEnd(m, idDstOff, idDportOff) == remote
 		of = shadow{binary.NativeEndian.Uint32(m[msgIDOff+idIfOff:]), cookieOf(m), ifindex}
 	})
 	if err == nil && !found {
@@ -169,17 +169,17 @@ func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err e
 
 // state is stands, and the socket's state.
 func (d *diag) state(of shadow, local, remote netip.AddrPort) (state uint8, same bool, err error) {
-	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
 		state = m[msgStateOff]
 		same = 1<<state&tcpStates != 0 && cookieOf(m) == of.cookie
 	})
 	return state, same, err
 }
 
-// at returns the socket with these ends, local being this node's, whoever owns it. A socket that
-// the program has not accepted yet has no inode. found false: there is none.
-func (d *diag) at(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
-	_, err = d.ask(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+// socketAt returns the socket with these ends, local being this node's, whoever owns it. A
+// socket that the program has not accepted yet has no inode. found false: there is none.
+func (d *diag) socketAt(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
+	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
 			return
 		}
@@ -197,12 +197,12 @@ type life struct {
 	segments        uint32
 }
 
-// lives returns what the kernel knows of the socket with these ends; false: it is another one, or
-// none.
-func (d *diag) lives(of shadow, local, remote netip.AddrPort) (l life, same bool, err error) {
+// lifeOf returns what the kernel knows of the socket with these ends; false: it is another one,
+// or none.
+func (d *diag) lifeOf(of shadow, local, remote netip.AddrPort) (l life, same bool, err error) {
 	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	req[unix.SizeofNlMsghdr+reqExtOff] = 1 << (diagInfo - 1)
-	_, err = d.ask(req, 0, func(m []byte) {
+	_, err = d.request(req, 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || cookieOf(m) != of.cookie {
 			return
 		}
@@ -220,7 +220,7 @@ func (d *diag) destroy(of shadow, local, remote netip.AddrPort) error {
 	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	binary.NativeEndian.PutUint16(req[nlTypeOff:], sockDestroy)
 	binary.NativeEndian.PutUint64(req[unix.SizeofNlMsghdr+reqIDOff+idCookieOff:], of.cookie)
-	_, err := d.ask(req, unix.NLM_F_ACK, func([]byte) {})
+	_, err := d.request(req, unix.NLM_F_ACK, func([]byte) {})
 	return err
 }
 
@@ -234,11 +234,11 @@ func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, er
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
-		took, err := d.ask(request(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
-			if m[msgStateOff] != tcpListen || !p.is(m) {
+		took, err := d.request(request(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+			if m[msgStateOff] != tcpListen || !p.isOf(m) {
 				return
 			}
-			if at := end(m, idSrcOff, idSportOff); at.Port() == port {
+			if at := diagEnd(m, idSrcOff, idSportOff); at.Port() == port {
 				found = true
 				b = bound{addr: at.Addr(), port: port, v6only: m[msgFamilyOff] == unix.AF_INET6 && flag(m[msgLen:], diagSKV6Only)}
 			}
@@ -254,13 +254,13 @@ func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, er
 	return bound{}, spent, fmt.Errorf("%w: the socket does not listen at port %d", errSocket, port)
 }
 
-// is reports whether a struct inet_diag_msg is of the socket.
-func (p proof) is(m []byte) bool {
+// isOf reports whether a struct inet_diag_msg is of the socket.
+func (p proof) isOf(m []byte) bool {
 	return p.inode != 0 && binary.NativeEndian.Uint32(m[msgInodeOff:]) == p.inode && binary.NativeEndian.Uint32(m[msgUIDOff:]) == p.uid
 }
 
-// end is one end in a struct inet_diag_msg.
-func end(m []byte, addrOff, portOff int) netip.AddrPort {
+// diagEnd is one end in a struct inet_diag_msg.
+func diagEnd(m []byte, addrOff, portOff int) netip.AddrPort {
 	id := m[msgIDOff:]
 	a := netip.AddrFrom4([4]byte(id[addrOff:]))
 	if m[msgFamilyOff] == unix.AF_INET6 {
@@ -312,9 +312,10 @@ func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, state
 	return b
 }
 
-// ask sends a request with flags, and calls found with each struct inet_diag_msg of the answer;
-// found must not keep it. A missing socket is no error. spent is the processor time of a dump.
-func (d *diag) ask(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
+// request sends a request with flags, and calls found with each struct inet_diag_msg of the
+// answer; found must not keep it. A missing socket is no error. spent is the processor time of a
+// dump.
+func (d *diag) request(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ask := func() {
@@ -350,7 +351,7 @@ func (d *diag) askLocked(req []byte, flags uint16, found func(m []byte)) error {
 			d.drainLocked()
 			return fmt.Errorf("broker: sock_diag: %w", err)
 		}
-		done, err := d.parse(d.buf[:n], flags&unix.NLM_F_DUMP != 0, found)
+		done, err := d.parseAnswer(d.buf[:n], flags&unix.NLM_F_DUMP != 0, found)
 		if err != nil {
 			d.drainLocked()
 		}
@@ -370,8 +371,8 @@ func (d *diag) drainLocked() {
 	}
 }
 
-// parse reads one datagram of an answer; done: it was the last.
-func (d *diag) parse(b []byte, dump bool, found func(m []byte)) (done bool, err error) {
+// parseAnswer reads one datagram of an answer; done: it was the last.
+func (d *diag) parseAnswer(b []byte, dump bool, found func(m []byte)) (done bool, err error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := int(binary.NativeEndian.Uint32(b))
 		if n < unix.SizeofNlMsghdr || n > len(b) {

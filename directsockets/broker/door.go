@@ -27,4 +27,4 @@ const DoorPath = client.DoorPath
 func (d *Door) Listener() *net.UnixListener { return d.place.ln }
 
 // Close ends it.
-func (d *Door) Close() error { return d.place.leave() }
+func (d *Door) Close() error { return d.place.removeSocket() }

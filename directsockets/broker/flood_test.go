@@ -152,7 +152,7 @@ func TestFloodIsPaced(t *testing.T) {
 		for range 2 {
 			wg.Go(func() {
 				c := &session{s: s, account: account, stats: -1}
-				if err := s.admit(c); err != nil {
+				if err := s.addSession(c); err != nil {
 					t.Error(err)
 				}
 				defer s.dismiss(c)

@@ -103,7 +103,7 @@ func FuzzPeerSession(f *testing.F) {
 			s.mu.Unlock()
 		}
 		ports := p.ports
-		s.drop(p)
+		s.dropPeer(p)
 		for port := range ports {
 			if s.page.Listener(port) {
 				t.Errorf("port %d is shown", port)

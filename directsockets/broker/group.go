@@ -80,9 +80,9 @@ func (g *Group) quotasOf() *quotas {
 	return g.quotas
 }
 
-// join adds a member. From now on it and the others know each other's listeners, and the services
-// that lead to them.
-func (g *Group) join(s *Server) {
+// addMember adds a member. From now on it and the others know each other's listeners, and the
+// services that lead to them.
+func (g *Group) addMember(s *Server) {
 	if g == nil {
 		return
 	}
@@ -97,8 +97,8 @@ func (g *Group) join(s *Server) {
 	}
 }
 
-// leave removes a member. Its listeners leave with their clients.
-func (g *Group) leave(s *Server) {
+// removeMember removes a member. Its listeners leave with their clients.
+func (g *Group) removeMember(s *Server) {
 	if g == nil {
 		return
 	}
@@ -108,11 +108,11 @@ func (g *Group) leave(s *Server) {
 	}
 	g.mu.Unlock()
 	// Not from here: who leaves holds its own lock.
-	go g.forget(s)
+	go g.removePeers(s)
 }
 
-// forget removes the peers of a member that has left the Group.
-func (g *Group) forget(s *Server) {
+// removePeers removes the peers of a member that has left the Group.
+func (g *Group) removePeers(s *Server) {
 	g.joining.Lock()
 	defer g.joining.Unlock()
 	maps.DeleteFunc(g.peers, func(k [2]*Server, _ *peer) bool { return k[0] == s || k[1] == s })
@@ -147,9 +147,9 @@ func (g *Group) SetServices(all iter.Seq2[uint16, uint16]) {
 	}
 }
 
-// change counts listeners of a member at a port. It returns the processor time that the update of
-// the others' pages will take.
-func (g *Group) change(port uint16, by int) time.Duration {
+// countListeners counts listeners of a member at a port. It returns the processor time that the
+// update of the others' pages will take.
+func (g *Group) countListeners(port uint16, by int) time.Duration {
 	if g == nil {
 		return 0
 	}
@@ -197,12 +197,12 @@ func (g *Group) staleLocked(port uint16) {
 	g.stale[port] = true
 	if !g.showing {
 		g.showing = true
-		go g.show()
+		go g.updatePages()
 	}
 }
 
-// show brings the members' pages up to date.
-func (g *Group) show() {
+// updatePages brings the members' pages up to date.
+func (g *Group) updatePages() {
 	for {
 		g.mu.Lock()
 		ports := g.stale
@@ -237,10 +237,10 @@ func (g *Group) show() {
 // the namespace without a translation on the way. known is false if nobody knows that end.
 func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	g := s.cfg.Group
-	if g == nil || o.of.cookie == 0 {
+	if g == nil || o.socket.cookie == 0 {
 		return nil, true // there is nothing to know
 	}
-	end, known := g.server(o.of.cookie)
+	end, known := g.server(o.socket.cookie)
 	if !known {
 		return nil, false
 	}
@@ -255,7 +255,7 @@ func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	if err != nil { // it is about to end
 		return nil, true
 	}
-	return &pair{to: peer, key: key, cookie: end.Cookie, client: o.of.cookie, first: end.First}, true
+	return &pair{to: peer, key: key, cookie: end.Cookie, client: o.socket.cookie, first: end.First}, true
 }
 
 // peer returns the peer by which one member knows another, and makes them peers if they are not

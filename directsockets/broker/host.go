@@ -29,10 +29,10 @@ type Carrier interface {
 
 // host is what this broker knows of one on another host.
 type host struct {
-	own  uint32 // number of this broker's session with it
-	far  uint32 // of its session with this one; 0: it has not said
-	rdma bool   // hardware joins the hosts
-	peer *peer  // nil: it has not said who it is
+	sessionNumber uint32 // number of this broker's session with it
+	far           uint32 // of its session with this one; 0: it has not said
+	rdma          bool   // hardware joins the hosts
+	peer          *peer  // nil: it has not said who it is
 	// carried is the version in which the Carriers of both speak, if peer is not nil.
 	carried uint8
 	// strays are the messages since the last NODE that are not of the session far.
@@ -42,9 +42,9 @@ type host struct {
 // hostWay is the way to a broker on another host. Every message begins with the number of
 // the session, as either broker may begin anew.
 type hostWay struct {
-	c    Carrier
-	node uint16
-	own  uint32
+	c             Carrier
+	node          uint16
+	sessionNumber uint32
 	// version: of the session, and carried: of the Carriers; 0: nothing but NODE is said yet.
 	version, carried uint8
 }
@@ -53,8 +53,8 @@ type hostWay struct {
 const sessionLen = 4
 
 func (w hostWay) send(m peerMessage, _ ...int) error {
-	b := binary.LittleEndian.AppendUint32(make([]byte, 0, sessionLen+peerHandLen), w.own)
-	b, err := m.in(w.version).AppendBinary(b)
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, sessionLen+peerHandLen), w.sessionNumber)
+	b, err := m.forVersion(w.version).AppendBinary(b)
 	if err != nil {
 		return err
 	}
@@ -134,14 +134,14 @@ func (s *Server) Meet(node fabric.NodeID, hardware bool) error {
 	}
 	s.hostsMu.Lock()
 	defer s.hostsMu.Unlock()
-	h := &host{own: newSession(), rdma: hardware}
+	h := &host{sessionNumber: newSession(), rdma: hardware}
 	s.hosts[uint16(node)] = h
-	return s.greet(h, uint16(node))
+	return s.sayHello(h, uint16(node))
 }
 
-// greet says who this broker is.
-func (s *Server) greet(h *host, node uint16) error {
-	return hostWay{c: s.cfg.Carrier, node: node, own: h.own}.send(s.self())
+// sayHello says who this broker is.
+func (s *Server) sayHello(h *host, node uint16) error {
+	return hostWay{c: s.cfg.Carrier, node: node, sessionNumber: h.sessionNumber}.send(s.self())
 }
 
 // Part ends the session with the broker of a node on another host.
@@ -151,7 +151,7 @@ func (s *Server) Part(node fabric.NodeID) {
 	if h := s.hosts[uint16(node)]; h != nil {
 		delete(s.hosts, uint16(node))
 		if h.peer != nil {
-			s.drop(h.peer)
+			s.dropPeer(h.peer)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 		err = s.fromPeer(h.peer, m, nil, false)
 	}
 	if err != nil {
-		s.drop(h.peer)
+		s.dropPeer(h.peer)
 		h.peer = nil
 	}
 	return err
@@ -213,11 +213,11 @@ func (s *Server) stray(h *host, node uint16) error {
 	switch h.strays++; h.strays {
 	case 1:
 	case 2:
-		h.own = newSession()
+		h.sessionNumber = newSession()
 	default:
 		return nil
 	}
-	return s.greet(h, node)
+	return s.sayHello(h, node)
 }
 
 // newSession is the number of a session. No other one is likely to have it.
@@ -231,16 +231,16 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage, carr
 		return fmt.Errorf("%w: node %d says that it is node %d", wire.ErrRule, node, m.Node)
 	}
 	if h.peer != nil {
-		s.drop(h.peer)
+		s.dropPeer(h.peer)
 		h.peer = nil
 	}
 	h.far, h.strays = far, 0
-	if err := s.greet(h, node); err != nil {
+	if err := s.sayHello(h, node); err != nil {
 		return err
 	}
 	version, _ := m.agreed() // else it was no message
 	s.cfg.Carrier.Speak(fabric.NodeID(node), carried)
-	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.own, version, carried})
+	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.sessionNumber, version, carried})
 	p.host, p.rdma = true, h.rdma
 	if err := s.addPeer(p); err != nil {
 		return err
@@ -261,7 +261,7 @@ func (s *Server) Receive(node fabric.NodeID, id uint32, nonce wire.Nonce, key wi
 	}
 	m := peerMessage{Type: peerHand, ID: id, Nonce: nonce, Client: key.Client, Server: key.Server}
 	if err := s.receiveOffer(p, m, fds, false); err != nil {
-		s.drop(p)
+		s.dropPeer(p)
 	}
 	p.trash.Throw(fds...)
 }

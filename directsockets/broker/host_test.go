@@ -258,7 +258,7 @@ func TestHostsMeetAgain(t *testing.T) {
 			says := func(typ peerType) { // A, in its session, whatever it knows of B's
 				f.a.hostsMu.Lock()
 				defer f.a.hostsMu.Unlock()
-				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].own, peerVersions.Newest, relay.Versions.Newest}).send(peerMessage{Type: typ, ID: 77}); err != nil {
+				if err := (hostWay{f.a.cfg.Carrier, 2, f.a.hosts[2].sessionNumber, peerVersions.Newest, relay.Versions.Newest}).send(peerMessage{Type: typ, ID: 77}); err != nil {
 					t.Error(err)
 				}
 			}

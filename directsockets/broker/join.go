@@ -27,8 +27,8 @@ type delivery struct {
 	end bool // it sends no more
 }
 
-// put takes a message.
-func (in *inbox) put(d delivery) error {
+// putMessage takes a message.
+func (in *inbox) putMessage(d delivery) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {
@@ -38,12 +38,12 @@ func (in *inbox) put(d delivery) error {
 	in.queue = append(in.queue, d)
 	if !in.running {
 		in.running = true
-		in.idle.Go(in.run)
+		in.idle.Go(in.handleMessages)
 	}
 	return nil
 }
 
-func (in *inbox) run() {
+func (in *inbox) handleMessages() {
 	for {
 		in.mu.Lock()
 		queue := in.queue
@@ -56,10 +56,10 @@ func (in *inbox) run() {
 		in.mu.Unlock()
 		for _, d := range queue {
 			if d.end || d.p.s.fromPeer(d.p, d.m, d.fds, false) != nil {
-				d.p.s.drop(d.p)
+				d.p.s.dropPeer(d.p)
 			}
 			if len(d.fds) > 0 && d.fds[0] >= 0 { // it was not taken
-				d.m.payer.add(descriptors, -2)
+				d.m.payer.chargeAll(descriptors, -2)
 			}
 			d.p.trash.Throw(d.fds...)
 		}
@@ -88,11 +88,11 @@ func (l *localPeer) send(m peerMessage, fds ...int) error {
 	if d.fds, err = rpc.DupAll(fds...); err != nil {
 		return err
 	}
-	return l.to.put(d)
+	return l.to.putMessage(d)
 }
 
 func (l *localPeer) Abort() {
-	l.once.Do(func() { _ = l.to.put(delivery{p: l.back, end: true}) }) // or it has ended
+	l.once.Do(func() { _ = l.to.putMessage(delivery{p: l.back, end: true}) }) // or it has ended
 }
 
 func (l *localPeer) Close() {}
@@ -112,7 +112,7 @@ func joined(a, b *Server) (*peer, error) {
 		return nil, err
 	}
 	if err := b.addPeer(atB); err != nil {
-		a.drop(atA)
+		a.dropPeer(atA)
 		return nil, err
 	}
 	return atA, nil

@@ -25,14 +25,14 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 	if c.listeners[id] != nil || c.receivers[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.take(listeners, 1) {
+	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.takeAll(listeners, 1) {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
 	l := &listener{bound: b, c: c}
 	c.listeners[id] = l
 	s.listeners[b.port]++
-	c.pay(s.cfg.Group.change(b.port, 1))
+	c.chargeTime(s.cfg.Group.countListeners(b.port, 1))
 	s.bounds[b]++
 	s.announceLocked(b, 1)
 	s.showPortLocked(b.port)
@@ -41,11 +41,11 @@ func (s *Server) addListener(c *session, id uint32, b bound) (ok bool, err error
 
 // +checklocks:s.mu
 func (s *Server) removeListenerLocked(l *listener) {
-	l.c.user.levels.add(listeners, -1)
+	l.c.user.levels.chargeAll(listeners, -1)
 	if s.listeners[l.port]--; s.listeners[l.port] == 0 {
 		delete(s.listeners, l.port)
 	}
-	l.c.pay(s.cfg.Group.change(l.port, -1))
+	l.c.chargeTime(s.cfg.Group.countListeners(l.port, -1))
 	if s.bounds[l.bound]--; s.bounds[l.bound] == 0 {
 		delete(s.bounds, l.bound)
 	}
@@ -147,7 +147,7 @@ func taken(at map[bound]int, to netip.AddrPort) bool {
 	} {
 		for _, v6only := range []bool{false, true} {
 			b.port, b.v6only = to.Port(), v6only
-			if at[b] > 0 && b.takes(to.Addr()) {
+			if at[b] > 0 && b.accepts(to.Addr()) {
 				return true
 			}
 		}

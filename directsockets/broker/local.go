@@ -25,11 +25,11 @@ func (s *Server) Client(cfg client.Config) (*client.Client, error) {
 	w.session = &session{s: s, out: w, pid: os.Getpid(), uid: 0, program: a.Program(), since: time.Now(), stats: -1, table: a.Client().Stats(),
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
 	w.session.greeted.Store(true)
-	if err := s.admit(w.session); err != nil {
+	if err := s.addSession(w.session); err != nil {
 		a.Drop()
 		return nil, err
 	}
-	if !s.begin() {
+	if !s.countGoroutine() {
 		s.dismiss(w.session)
 		a.Drop()
 		return nil, wire.ErrClosed
@@ -37,7 +37,7 @@ func (s *Server) Client(cfg client.Config) (*client.Client, error) {
 	a.Connected(w, s.page, s.cfg.Node)
 	go func() {
 		defer s.work.Done()
-		w.run()
+		w.handleAnswers()
 	}()
 	return a.Client(), nil
 }
@@ -85,7 +85,7 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:
-		return c.claim(m.ID, wire.Key{Client: remote, Server: local}, shadow{})
+		return c.handOverSegment(m.ID, wire.Key{Client: remote, Server: local}, shadow{})
 	}
 	return nil
 }
@@ -114,10 +114,10 @@ func (w *localWay) Post(b []byte, fds ...int) error {
 	return nil
 }
 
-// run has the Client handle the answers until abort.
-func (w *localWay) run() {
+// handleAnswers has the Client handle the answers until abort.
+func (w *localWay) handleAnswers() {
 	defer w.client.Ended()
-	defer w.session.end()
+	defer w.session.removeClient()
 	for {
 		select {
 		case <-w.news:

@@ -20,7 +20,7 @@ type offer struct {
 	// server's, which differ if addresses are translated on the way.
 	ends wire.Key
 	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
-	of shadow
+	socket shadow
 	// flow: the sockets of an offer of UDP; nil: it is of TCP.
 	flow    *flowEnds
 	nonce   wire.Nonce
@@ -76,12 +76,12 @@ func (s *Server) addOffer(o *offer) wire.Reason {
 	if before := c.offers[o.nonce]; before != nil {
 		s.endOfferLocked(before, wire.Expired)
 	}
-	if len(c.offers) >= maxOffers || !c.user.levels.take(descriptors, 2) {
+	if len(c.offers) >= maxOffers || !c.user.levels.takeAll(descriptors, 2) {
 		return wire.TooMany
 	}
 	why := s.placeLocked(o, local, known, pair)
 	if why != 0 {
-		c.user.levels.add(descriptors, -2)
+		c.user.levels.chargeAll(descriptors, -2)
 	}
 	return why
 }
@@ -143,15 +143,15 @@ func (s *Server) standing(key wire.Key, server shadow) *offer {
 	s.mu.Lock()
 	o := s.offers[key]
 	s.mu.Unlock()
-	if o == nil || o.of.cookie == 0 {
+	if o == nil || o.socket.cookie == 0 {
 		return o
 	}
 	var same bool
 	var err error
 	if o.from == nil {
-		same = o.of.cookie == server.cookie
+		same = o.socket.cookie == server.cookie
 	} else {
-		same, err = s.diag.stands(o.of, key.Client, key.Server)
+		same, err = s.diag.stands(o.socket, key.Client, key.Server)
 	}
 	if err == nil && same {
 		return o
@@ -176,7 +176,7 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	o.seg, o.bell = -1, -1
 	s.forgetLocked(o)
 	s.meetLocked(c, key.Client.Addr())
-	s.cfg.Group.up(o, 1, half{s: s, local: key.Server, remote: key.Client, of: o.of, pid: c.pid, owner: c.owner})
+	s.cfg.Group.halfUp(o, 1, half{s: s, local: key.Server, remote: key.Client, socket: o.socket, pid: c.pid, owner: c.owner})
 	if o.from == nil {
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID})
 	} else {
@@ -226,7 +226,7 @@ func (s *Server) endOfferLocked(o *offer, why wire.Reason) {
 	case o.from == nil && why != 0:
 		o.peer.sendLocked(peerMessage{Type: peerResult, ID: o.peerID, Reason: why})
 	case o.from != nil && why != 0:
-		if o.from.refuse(o.id, why) != nil {
+		if o.from.sendRefusal(o.id, why) != nil {
 			o.from.out.Abort()
 		}
 	}
@@ -250,9 +250,9 @@ func (s *Server) forgetLocked(o *offer) {
 	if o.from != nil {
 		delete(o.from.offers, o.nonce)
 	}
-	o.payer.add(descriptors, -2)
+	o.payer.chargeAll(descriptors, -2)
 	if o.from == nil {
-		o.peer.held--
+		o.peer.offersHeld--
 	}
 	if o.peer != nil {
 		delete(o.peer.offers, handID{o.peerID, o.from != nil})
@@ -278,8 +278,8 @@ type expiry struct {
 	timer  *time.Timer
 }
 
-// run ends the offers whose time has come.
-func (q *expiry) run(s *Server) {
+// endExpired ends the offers whose time has come.
+func (q *expiry) endExpired(s *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

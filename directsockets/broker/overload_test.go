@@ -61,7 +61,7 @@ func (r *said) Post(b []byte, _ ...int) error {
 func (s *Server) newSession(t *testing.T, a caller.Account, out replies) *session {
 	t.Helper()
 	c := &session{s: s, account: a, out: out, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
-	if err := s.admit(c); err != nil {
+	if err := s.addSession(c); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -92,7 +92,7 @@ func TestStatisticsFlood(t *testing.T) {
 	}
 	s.scanning.Lock() // the first is being read
 	for _, c := range all {
-		c.end()
+		c.removeClient()
 	}
 	s.mu.Lock()
 	u := s.users[owner{account: evil}]
@@ -120,7 +120,7 @@ func TestStatisticsFlood(t *testing.T) {
 	brokertest.Eventually(t, "its user is charged", func() bool {
 		u.here.pace.due.Store(0)
 		s.readEnded(u, fd)
-		return u.here.pace.due.Load() > now()
+		return u.here.pace.due.Load() > nanotime()
 	})
 	if n := s.Stats().StatisticsUnread; n != 0 {
 		t.Errorf("%d were not read", n)
@@ -144,7 +144,7 @@ func TestStatisticsWaitBounded(t *testing.T) {
 	c.user.summing = true
 	s.mu.Unlock()
 	u := c.user
-	c.end()
+	c.removeClient()
 	if n := s.Stats().StatisticsUnread; n != 1 || len(u.ended) != maxEnded {
 		t.Errorf("%d were not read, %d wait", n, len(u.ended))
 	}
@@ -234,7 +234,7 @@ func TestFloodEndsWithItsClient(t *testing.T) {
 	c := greetRaw(t, s.Path())
 	s.mu.Lock()
 	for one := range s.sessions {
-		one.user.levels.charge(now(), time.Hour)
+		one.user.levels.chargeTime(nanotime(), time.Hour)
 	}
 	s.mu.Unlock()
 	c.send(wire.Message{Type: wire.Unlisten, ID: 1})
@@ -253,11 +253,11 @@ func TestFloodEndsWithItsClient(t *testing.T) {
 func TestPaceOutlivesClients(t *testing.T) {
 	s, _ := startServer(t, Config{NoSocket: true})
 	c := s.newSession(t, 12345, new(said))
-	c.user.levels.charge(now(), time.Hour)
-	due := c.user.levels.due()
+	c.user.levels.chargeTime(nanotime(), time.Hour)
+	due := c.user.levels.dueTime()
 	s.dismiss(c)
 	c = s.newSession(t, 12345, new(said))
-	if c.user.levels.due() != due {
+	if c.user.levels.dueTime() != due {
 		t.Error("a new connection begins anew")
 	}
 	for _, q := range c.user.levels {

@@ -27,8 +27,8 @@ const (
 // with the time at which the next use is due as its only state.
 type pace struct{ due atomic.Int64 }
 
-// charge adds a cost, at a time in ns, and returns how long to wait before the next use.
-func (p *pace) charge(now int64, cost time.Duration) time.Duration {
+// addCost adds a cost, at a time in ns, and returns how long to wait before the next use.
+func (p *pace) addCost(now int64, cost time.Duration) time.Duration {
 	for {
 		due := p.due.Load()
 		next := max(due, now) + int64(cost)
@@ -41,8 +41,8 @@ func (p *pace) charge(now int64, cost time.Duration) time.Duration {
 // epoch is what these times count from; time.Since reads the monotonic clock.
 var epoch = time.Now()
 
-// now is the time in ns, see pace.charge.
-func now() int64 { return int64(time.Since(epoch)) }
+// nanotime is the time in ns, see pace.addCost.
+func nanotime() int64 { return int64(time.Since(epoch)) }
 
 // measured returns the processor time that f takes, without the time that it waits. It holds a
 // thread meanwhile, so not many at once may wait.
@@ -77,7 +77,7 @@ type meter struct{ last atomic.Int64 }
 // before charges what a use is likely to cost, and returns that and how long to wait.
 func (m *meter) before(l levels, now int64) (charged, wait time.Duration) {
 	charged = max(paceCost, time.Duration(m.last.Load()))
-	return charged, l.charge(now, charged)
+	return charged, l.chargeTime(now, charged)
 }
 
 // after charges what it has cost beyond that.
@@ -86,6 +86,6 @@ func (m *meter) after(l levels, now int64, charged, spent time.Duration) {
 	last := time.Duration(m.last.Load())
 	m.last.Store(int64(last + (cost-last)/4)) // others may store meanwhile: it is an estimate
 	if cost > charged {
-		l.charge(now, cost-charged)
+		l.chargeTime(now, cost-charged)
 	}
 }

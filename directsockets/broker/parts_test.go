@@ -35,7 +35,7 @@ func TestBoundTakes(t *testing.T) {
 		{"fd00::1", false, "fd00::2", false},
 	} {
 		b := bound{addr: netip.MustParseAddr(tt.at), v6only: tt.v6only}
-		if got := b.takes(netip.MustParseAddr(tt.to)); got != tt.want {
+		if got := b.accepts(netip.MustParseAddr(tt.to)); got != tt.want {
 			t.Errorf("%+v takes %s: %v", b, tt.to, got)
 		}
 	}
@@ -79,7 +79,7 @@ func TestNoDiag(t *testing.T) {
 	defer d.close()
 	const unknown = 253 // for experiments (RFC 3692)
 	any := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.ask(request(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
+	if _, err := d.request(request(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
 		t.Error(err)
 	}
 }
@@ -227,12 +227,12 @@ func TestPace(t *testing.T) {
 	now, waited := int64(time.Hour), time.Duration(0)
 	// A burst is free, then the rate holds.
 	for range int(paceBurst / paceCost) {
-		if w := p.charge(now, paceCost); w != 0 {
+		if w := p.addCost(now, paceCost); w != 0 {
 			t.Fatalf("waits %v in a burst", w)
 		}
 	}
 	for range 1000 {
-		w := p.charge(now, paceCost)
+		w := p.addCost(now, paceCost)
 		waited += w
 		now += int64(w)
 	}
@@ -242,12 +242,12 @@ func TestPace(t *testing.T) {
 	// Who comes at the rate never waits, and a pause makes room again.
 	for range 1000 {
 		now += int64(paceCost) + 1
-		if w := p.charge(now, paceCost); w > paceCost {
+		if w := p.addCost(now, paceCost); w > paceCost {
 			t.Fatalf("waits %v", w)
 		}
 	}
 	now += int64(time.Second)
-	if w := p.charge(now, paceCost); w != 0 {
+	if w := p.addCost(now, paceCost); w != 0 {
 		t.Errorf("waits %v after a pause", w)
 	}
 }

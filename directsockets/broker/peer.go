@@ -26,14 +26,14 @@ type peer struct {
 	rdma    bool // which hardware joins with this one
 
 	// All of these belong to the Server's lock.
-	addrs  []netip.Addr        // that it says it has
-	denied map[netip.Addr]bool // of them, those that are another's
-	held   int                 // offers from it that wait here
-	bounds map[bound]int       // its listeners
-	ports  map[uint16]int      // how many of them there are at each port
-	offers map[handID]*offer   // that were handed to it, or came from it
-	nextID uint32
-	gone   bool
+	addrs      []netip.Addr        // that it says it has
+	denied     map[netip.Addr]bool // of them, those that are another's
+	offersHeld int                 // offers from it that wait here
+	bounds     map[bound]int       // its listeners
+	ports      map[uint16]int      // how many of them there are at each port
+	offers     map[handID]*offer   // that were handed to it, or came from it
+	nextID     uint32
+	gone       bool
 
 	trash rpc.Bin // what came from it, or went to it
 }
@@ -62,7 +62,7 @@ type socketPeer struct {
 }
 
 func (p socketPeer) send(m peerMessage, fds ...int) error {
-	m = m.in(p.version)
+	m = m.forVersion(p.version)
 	b, err := m.AppendBinary(make([]byte, 0, peerHandLen))
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		out.Abort()
 		s.strangers.Do(out.Close)
 	}()
-	if !s.begin() { // Close waits for it
+	if !s.countGoroutine() { // Close waits for it
 		return wire.ErrClosed
 	}
 	defer s.work.Done()
@@ -118,7 +118,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	var p *peer
 	defer func() {
 		if p != nil {
-			s.drop(p)
+			s.dropPeer(p)
 		}
 	}()
 	for {
@@ -280,8 +280,8 @@ func (s *Server) loseLocked(p *peer) {
 	}
 }
 
-// drop removes a peer with all that came from it.
-func (s *Server) drop(p *peer) {
+// dropPeer removes a peer with all that came from it.
+func (s *Server) dropPeer(p *peer) {
 	s.mu.Lock()
 	if p.gone {
 		s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Server) handOverLocked(o *offer, p *peer, pair *pair) wire.Reason {
 		return wire.Unreachable
 	}
 	if payer == nil {
-		o.from.user.levels.add(descriptors, -2)
+		o.from.user.levels.chargeAll(descriptors, -2)
 	}
 	o.throwAway()
 	o.from.offers[o.nonce] = o
@@ -414,14 +414,14 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	switch why {
 	case 0:
 		s.setUpLocked(o)
-		s.cfg.Group.up(o, 0, half{s: s, local: o.key.Client, remote: o.key.Server, of: o.of, pid: o.from.pid, owner: o.from.owner})
+		s.cfg.Group.halfUp(o, 0, half{s: s, local: o.key.Client, remote: o.key.Server, socket: o.socket, pid: o.from.pid, owner: o.from.owner})
 		return
 	case wire.Expired:
 		s.count.OffersExpired.Add(1)
 	default:
 		s.count.OffersRefused.Add(1)
 	}
-	if o.from.refuse(o.id, why) != nil {
+	if o.from.sendRefusal(o.id, why) != nil {
 		o.from.out.Abort()
 	}
 }
@@ -440,8 +440,8 @@ func (s *Server) confirm(p *peer, id uint32) {
 	o.stands = true // whatever it says again
 	s.mu.Unlock()
 	same, err := true, error(nil)
-	if o.of.cookie != 0 {
-		same, err = s.diag.stands(o.of, o.key.Client, o.key.Server)
+	if o.socket.cookie != 0 {
+		same, err = s.diag.stands(o.socket, o.key.Client, o.key.Server)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -480,7 +480,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost 
 	var of shadow
 	if why == 0 && s.diag != nil { // a socket that is bound to no interface is found with any
 		found, err := false, error(nil)
-		if of, found, err = s.diag.at(key.Server, key.Client, s.cfg.Zone); err != nil {
+		if of, found, err = s.diag.socketAt(key.Server, key.Client, s.cfg.Zone); err != nil {
 			why = wire.TooMany
 		} else if !found || m.pair != nil && of.cookie != m.pair.cookie {
 			why = wire.NoListener
@@ -498,7 +498,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost 
 	if why == 0 && (m.pair == nil && s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
 		why = wire.NoListener
 	}
-	if why == 0 && 2*p.held >= share() {
+	if why == 0 && 2*p.offersHeld >= share() {
 		why = wire.TooMany
 	}
 	if why != 0 {
@@ -506,9 +506,9 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost 
 		p.sendLocked(peerMessage{Type: peerResult, ID: m.ID, Reason: why})
 		return nil
 	}
-	o := &offer{key: key, ends: ends, of: of, nonce: m.Nonce, peer: p, peerID: m.ID, pair: m.pair, payer: m.payer, seg: fds.Take(0), bell: fds.Take(1)}
+	o := &offer{key: key, ends: ends, socket: of, nonce: m.Nonce, peer: p, peerID: m.ID, pair: m.pair, payer: m.payer, seg: fds.Take(0), bell: fds.Take(1)}
 	p.offers[id] = o
-	p.held++
+	p.offersHeld++
 	s.queueLocked(o, &s.waiting)
 	p.sendLocked(peerMessage{Type: peerFound, ID: m.ID})
 	return nil

@@ -41,7 +41,7 @@ func join(t *testing.T, a, b *Server, socket bool) (disconnect func()) {
 			a.mu.Lock()
 			p := keys(a.peers)[0]
 			a.mu.Unlock()
-			a.drop(p)
+			a.dropPeer(p)
 		}
 	}
 	ends := brokertest.SocketPair(t)

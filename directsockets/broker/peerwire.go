@@ -109,9 +109,9 @@ func (m peerMessage) agreed() (version uint8, ok bool) {
 	return peerVersions.Common(rpc.Said(m.Version, uint64(m.ID)))
 }
 
-// in returns m as a message of a session of that version. NODE says which versions its sender
-// speaks, in every session.
-func (m peerMessage) in(version uint8) peerMessage {
+// forVersion returns m as a message of a session of that version. NODE says which versions its
+// sender speaks, in every session.
+func (m peerMessage) forVersion(version uint8) peerMessage {
 	if m.Type != peerNode {
 		m.Version = version
 	}

@@ -100,7 +100,7 @@ func takePlace(path string) (p *place, err error) {
 	path = p.path
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.leave())
+			err = errors.Join(err, p.removeSocket())
 			p = nil
 		}
 	}()
@@ -163,8 +163,8 @@ func lockFile(path string) (*os.File, error) {
 	}
 }
 
-// leave removes the socket.
-func (p *place) leave() error {
+// removeSocket removes the socket.
+func (p *place) removeSocket() error {
 	var errs []error
 	if p.ln != nil {
 		if err := p.ln.Close(); !errors.Is(err, net.ErrClosed) {

@@ -93,21 +93,21 @@ func newQuotas() *quotas {
 // levels are the quotas of one owner: each has to have room.
 type levels []*quota
 
-// of returns the levels of an owner, and counts a use of them.
-func (qs *quotas) of(o owner) levels {
+// levelsOf returns the levels of an owner, and counts a use of them.
+func (qs *quotas) levelsOf(o owner) levels {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var first *quota
 	if o.home != "" {
-		first = use(qs.containers, o.home, containerQuota)
+		first = quotaOf(qs.containers, o.home, containerQuota)
 	} else {
-		first = use(qs.outside, o.account, func() *quota { return userQuota(1) })
+		first = quotaOf(qs.outside, o.account, func() *quota { return userQuota(1) })
 	}
-	return levels{first, use(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
+	return levels{first, quotaOf(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
 }
 
-// leave ends a use of levels by an owner that holds nothing.
-func (qs *quotas) leave(o owner) {
+// release ends a use of levels by an owner that holds nothing.
+func (qs *quotas) release(o owner) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if o.home != "" {
@@ -118,7 +118,7 @@ func (qs *quotas) leave(o owner) {
 	unuse(qs.users, o.account)
 }
 
-func use[K comparable](m map[K]*quota, k K, make func() *quota) *quota {
+func quotaOf[K comparable](m map[K]*quota, k K, make func() *quota) *quota {
 	if m[k] == nil {
 		m[k] = make()
 	}
@@ -132,8 +132,8 @@ func unuse[K comparable](m map[K]*quota, k K) {
 	}
 }
 
-// take takes n of a resource at all levels, or nothing if a level is full.
-func (l levels) take(r resource, n int) bool {
+// takeAll takes n of a resource at all levels, or nothing if a level is full.
+func (l levels) takeAll(r resource, n int) bool {
 	for i, q := range l {
 		if q.held[r].Add(int64(n)) > q.limits[r] {
 			for _, q := range l[:i+1] {
@@ -145,8 +145,8 @@ func (l levels) take(r resource, n int) bool {
 	return true
 }
 
-// room reports whether all levels have room for n of a resource, at the moment.
-func (l levels) room(r resource, n int) bool {
+// haveRoom reports whether all levels have room for n of a resource, at the moment.
+func (l levels) haveRoom(r resource, n int) bool {
 	for _, q := range l {
 		if q.held[r].Load()+int64(n) > q.limits[r] {
 			return false
@@ -155,24 +155,24 @@ func (l levels) room(r resource, n int) bool {
 	return true
 }
 
-// add charges n more of a resource; a negative n refunds.
-func (l levels) add(r resource, n int) {
+// chargeAll charges n more of a resource; a negative n refunds.
+func (l levels) chargeAll(r resource, n int) {
 	for _, q := range l {
 		q.held[r].Add(int64(n))
 	}
 }
 
-// charge adds a cost to the pace of all levels, at a time in ns, and returns how long to wait
-// before the next use.
-func (l levels) charge(now int64, cost time.Duration) (wait time.Duration) {
+// chargeTime adds a cost to the pace of all levels, at a time in ns, and returns how long to
+// wait before the next use.
+func (l levels) chargeTime(now int64, cost time.Duration) (wait time.Duration) {
 	for _, q := range l {
-		wait = max(wait, q.pace.charge(now, cost/q.fast))
+		wait = max(wait, q.pace.addCost(now, cost/q.fast))
 	}
 	return wait
 }
 
-// due is when the wait for everything charged so far is over.
-func (l levels) due() (at int64) {
+// dueTime is when the wait for everything charged so far is over.
+func (l levels) dueTime() (at int64) {
 	for _, q := range l {
 		at = max(at, q.pace.due.Load())
 	}

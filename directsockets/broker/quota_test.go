@@ -21,7 +21,7 @@ func (s *Server) member(a caller.Account, container string) (*session, error) {
 	if container != "" {
 		c.home = caller.Home{Container: container, Group: "0::/" + container}
 	}
-	return c, s.admit(c)
+	return c, s.addSession(c)
 }
 
 // fill admits clients of a container until it is full.
@@ -141,11 +141,11 @@ func TestContainersListenApart(t *testing.T) {
 	b, _ := s.member(caller.Guest, "quick")
 	defer s.dismiss(a)
 	defer s.dismiss(b)
-	at := now()
+	at := nanotime()
 	for range 100 {
-		a.user.levels.charge(at, 10*time.Millisecond)
+		a.user.levels.chargeTime(at, 10*time.Millisecond)
 	}
-	wait, other := a.user.levels.charge(at, 0), b.user.levels.charge(at, 0)
+	wait, other := a.user.levels.chargeTime(at, 0), b.user.levels.chargeTime(at, 0)
 	if want := time.Second - paceBurst; wait != want {
 		t.Errorf("a container waits %v, want %v", wait, want)
 	}
@@ -236,9 +236,9 @@ func TestListenersPay(t *testing.T) {
 		for _, q := range c.user.levels {
 			q.pace.due.Store(0)
 		}
-		began := now()
+		began := nanotime()
 		change()
-		if got := time.Duration(max(0, c.user.levels.due()-began)); got < atLeast || got >= below {
+		if got := time.Duration(max(0, c.user.levels.dueTime()-began)); got < atLeast || got >= below {
 			t.Errorf("%s: charged %v, want %v to %v", what, got, atLeast, below)
 		}
 	}

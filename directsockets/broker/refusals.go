@@ -18,12 +18,12 @@ import (
 type refusals struct {
 	mu sync.Mutex
 	// of: one for each value of the lowest bits of a process ID; nil: none was refused.
-	of []refusal // +checklocks:mu
+	bySlot []refusal // +checklocks:mu
 }
 
 type refusal struct {
 	pid  int
-	at   int64 // see now
+	when int64 // see nanotime
 	user *usage
 }
 
@@ -34,41 +34,41 @@ const (
 	maxRefusals = 4096
 )
 
-// add says that a process was refused.
-func (r *refusals) add(pid int, u *usage) {
+// noteRefused says that a process was refused.
+func (r *refusals) noteRefused(pid int, u *usage) {
 	if pid <= 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = make([]refusal, maxRefusals)
+	if r.bySlot == nil {
+		r.bySlot = make([]refusal, maxRefusals)
 	}
-	r.of[pid%maxRefusals] = refusal{pid, now(), u}
+	r.bySlot[pid%maxRefusals] = refusal{pid, nanotime(), u}
 }
 
-// last returns the owner of a process that was refused lately; nil: it was not.
-func (r *refusals) last(conn *net.UnixConn) *usage {
+// lastOwner returns the owner of a process that was refused lately; nil: it was not.
+func (r *refusals) lastOwner(conn *net.UnixConn) *usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
+	if r.bySlot == nil {
 		return nil
 	}
 	pid, err := caller.PIDOf(conn)
 	if err != nil || pid <= 0 {
 		return nil
 	}
-	if is := r.of[pid%maxRefusals]; is.pid == pid && now()-is.at < int64(refusedTime) {
+	if is := r.bySlot[pid%maxRefusals]; is.pid == pid && nanotime()-is.when < int64(refusedTime) {
 		return is.user
 	}
 	return nil
 }
 
-// again refuses a connection of a process that was refused lately, if its owner still has no room
-// for a client. Then it takes conn.
-func (r *refusals) again(s *Server, conn *net.UnixConn) bool {
-	u := r.last(conn)
-	if u == nil || u.levels.room(clients, 1) && u.levels.room(descriptors, 2) {
+// refuseAgain refuses a connection of a process that was refused lately, if its owner still has
+// no room for a client. Then it takes conn.
+func (r *refusals) refuseAgain(s *Server, conn *net.UnixConn) bool {
+	u := r.lastOwner(conn)
+	if u == nil || u.levels.haveRoom(clients, 1) && u.levels.haveRoom(descriptors, 2) {
 		return false
 	}
 	out, err := rpc.NewOutbox(conn, 0)

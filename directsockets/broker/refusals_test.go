@@ -24,7 +24,7 @@ func TestRefusedAgain(t *testing.T) {
 	again := func() bool {
 		ends := brokertest.SocketPair(t)
 		defer ends[1].Close()
-		is := s.refused.again(s, ends[0])
+		is := s.refused.refuseAgain(s, ends[0])
 		if !is {
 			defer ends[0].Close()
 		}
@@ -57,7 +57,7 @@ func TestRefusedAgain(t *testing.T) {
 	greetRaw(t, s.Path())
 	limit(1)
 	s.refused.mu.Lock()
-	s.refused.of[os.Getpid()%maxRefusals].at -= int64(refusedTime)
+	s.refused.bySlot[os.Getpid()%maxRefusals].when -= int64(refusedTime)
 	s.refused.mu.Unlock()
 	if again() {
 		t.Error("it is refused for good")

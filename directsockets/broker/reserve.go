@@ -38,12 +38,12 @@ func Reserve(in func(func() error) error) (*Reservation, error) {
 		return nil, err
 	}
 	r.place.made = true
-	go r.accept()
+	go r.showOwner()
 	return r, nil
 }
 
-// accept lets agents see whose the Reservation is.
-func (r *Reservation) accept() {
+// showOwner lets agents see whose the Reservation is.
+func (r *Reservation) showOwner() {
 	defer close(r.ended)
 	for {
 		conn, err := r.place.ln.Accept()
@@ -56,7 +56,7 @@ func (r *Reservation) accept() {
 
 // Close lets agents in again.
 func (r *Reservation) Close() error {
-	err := r.place.leave()
+	err := r.place.removeSocket()
 	<-r.ended
 	return err
 }

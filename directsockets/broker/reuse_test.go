@@ -226,7 +226,7 @@ func TestCookieOfHandshake(t *testing.T) {
 	}
 	defer c.Close()
 	key := plain(wire.Key{Client: c.LocalAddr().(*net.TCPAddr).AddrPort(), Server: c.RemoteAddr().(*net.TCPAddr).AddrPort()})
-	before, found, err := d.at(key.Server, key.Client, 0)
+	before, found, err := d.socketAt(key.Server, key.Client, 0)
 	if err != nil || !found || before.cookie == 0 {
 		t.Fatalf("%+v, %v, %v", before, found, err)
 	}
@@ -244,11 +244,11 @@ func TestCookieOfHandshake(t *testing.T) {
 		t.Errorf("%#x, %v; before %#x", cookie, err, before.cookie)
 	}
 	for _, ifindex := range []uint32{1, 4711} { // as the socket is bound to none
-		if of, found, err := d.at(key.Server, key.Client, ifindex); err != nil || !found || of.cookie != cookie {
+		if of, found, err := d.socketAt(key.Server, key.Client, ifindex); err != nil || !found || of.cookie != cookie {
 			t.Errorf("by interface %d: %+v, %v, %v", ifindex, of, found, err)
 		}
 	}
-	if _, found, err := d.at(key.Client, netip.AddrPortFrom(key.Server.Addr(), key.Server.Port()^1), 0); found || err != nil {
+	if _, found, err := d.socketAt(key.Client, netip.AddrPortFrom(key.Server.Addr(), key.Server.Port()^1), 0); found || err != nil {
 		t.Errorf("no such connection: %v, %v", found, err)
 	}
 }

@@ -75,16 +75,16 @@ type Config struct {
 //
 // Concurrency: all methods may be called from many goroutines; Run once.
 type Server struct {
-	cfg    Config
-	own    Switch  // see SetRules
-	cookie uint64  // of the namespace
-	quotas *quotas // its Group's, too
-	place  *place  // nil: no socket
-	routes *routes
-	diag   *diag
-	page   *wire.Page
-	count  counters
-	addrs  atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
+	cfg      Config
+	ownRules Switch  // see SetRules
+	cookie   uint64  // of the namespace
+	quotas   *quotas // its Group's, too
+	place    *place  // nil: no socket
+	routes   *routes
+	diag     *diag
+	page     *wire.Page
+	count    counters
+	addrs    atomic.Pointer[[]netip.Addr] // the node's, at most maxAddrs; changed under mu
 
 	mu       sync.Mutex
 	closed   bool                  // +checklocks:mu
@@ -174,7 +174,7 @@ func New(cfg Config) (s *Server, err error) {
 	s.waiting = expiry{after: wire.OfferTime, why: wire.Expired}
 	s.handed = expiry{after: wire.HandTime, why: wire.Unreachable}
 	for _, q := range []*expiry{&s.waiting, &s.handed} {
-		q.timer = time.AfterFunc(time.Hour, func() { q.run(s) })
+		q.timer = time.AfterFunc(time.Hour, func() { q.endExpired(s) })
 		q.timer.Stop()
 	}
 	defer func() {
@@ -200,7 +200,7 @@ func New(cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.cookie = s.place.cookie
-	cfg.Group.join(s)
+	cfg.Group.addMember(s)
 	return s, nil
 }
 
@@ -227,10 +227,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, func() { s.place.ln.Close() })()
 	failed := func(err error) { s.cfg.Log.Warn("direct sockets: programs stay on TCP", "reason", err) }
 	for conn := range rpc.Accept(ctx, s.place.ln, acceptPause, failed) {
-		if s.refused.again(s, conn) {
+		if s.refused.refuseAgain(s, conn) {
 			continue
 		}
-		if !s.begin() {
+		if !s.countGoroutine() {
 			conn.Close()
 			return nil
 		}
@@ -242,8 +242,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin counts a goroutine that Close waits for; false: the Server is closed.
-func (s *Server) begin() bool {
+// countGoroutine counts a goroutine that Close waits for; false: the Server is closed.
+func (s *Server) countGoroutine() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -261,23 +261,23 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.cfg.Group.leave(s)
+	s.cfg.Group.removeMember(s)
 	s.stop()
 	s.waiting.timer.Stop()
 	s.handed.timer.Stop()
 	sessions, peers := keys(s.sessions), keys(s.peers)
 	s.mu.Unlock()
 	for _, c := range sessions {
-		c.leave()
+		c.endByBroker()
 	}
 	for _, p := range peers {
-		s.drop(p)
+		s.dropPeer(p)
 	}
 	var err error
 	if s.place != nil {
-		err = s.place.leave()
+		err = s.place.removeSocket()
 	}
-	s.wait()
+	s.waitGoroutines()
 	s.inbox.close()
 	if s.routes != nil {
 		s.routes.close()
@@ -294,8 +294,8 @@ func (s *Server) Close() error {
 // endTime is how long Close waits for clients' descriptors to be closed, see trash.
 const endTime = 2 * time.Second
 
-// wait waits for the goroutines of sessions and peers.
-func (s *Server) wait() {
+// waitGoroutines waits for the goroutines of sessions and peers.
+func (s *Server) waitGoroutines() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -325,15 +325,15 @@ func (s *Server) client(conn *net.UnixConn) {
 	}
 	c := &session{s: s, out: out, shut: out, since: time.Now(), stats: -1,
 		listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
-	defer ctxend.Do(s.ctx, c.leave)()
+	defer ctxend.Do(s.ctx, c.endByBroker)()
 	defer func() {
 		if s.ctx.Err() != nil {
-			c.leave()
+			c.endByBroker()
 		}
 		out.Abort()
-		c.end()
+		c.removeClient()
 	}()
-	err = c.run(conn)
+	err = c.answerClient(conn)
 	if errors.Is(err, wire.ErrRule) || errors.Is(err, wire.ErrMessage) {
 		s.count.BadClients.Add(1)
 	}

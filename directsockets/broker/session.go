@@ -53,16 +53,16 @@ type session struct {
 	offers    map[wire.Nonce]*offer
 }
 
-// run answers the client until its connection ends.
-func (c *session) run(conn *net.UnixConn) error {
+// answerClient answers the client until its connection ends.
+func (c *session) answerClient(conn *net.UnixConn) error {
 	var err error
 	if c.conn, err = conn.SyscallConn(); err != nil {
 		return err
 	}
-	if err := c.check(); err != nil {
+	if err := c.identify(); err != nil {
 		return err
 	}
-	if err := c.s.admit(c); err != nil {
+	if err := c.s.addSession(c); err != nil {
 		return err
 	}
 	if err := c.pause(connectCost); err != nil {
@@ -97,7 +97,7 @@ func (c *session) run(conn *net.UnixConn) error {
 			case !greeted:
 				greeted = true
 				if c.version, _ = m.Agreed(); lost { // there is one, or it was no message
-					err = errors.Join(rpc.ErrNoDescriptors, c.refuse(m.ID, wire.TooMany))
+					err = errors.Join(rpc.ErrNoDescriptors, c.sendRefusal(m.ID, wire.TooMany))
 				} else if err = c.hello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
@@ -106,7 +106,7 @@ func (c *session) run(conn *net.UnixConn) error {
 					err = c.pause(paceCost)
 				}
 				if err == nil {
-					err = c.answer(m, fds, lost)
+					err = c.handleMessage(m, fds, lost)
 				}
 			}
 		}
@@ -128,7 +128,7 @@ func (c *session) pause(cost time.Duration) error {
 	if c.unlimited() {
 		return nil
 	}
-	return c.sleep(c.user.levels.charge(now(), cost))
+	return c.sleep(c.user.levels.chargeTime(nanotime(), cost))
 }
 
 // sleep waits for d. io.EOF: the client has hung up after HELLO. Nothing that it has sent since
@@ -150,10 +150,11 @@ func (c *session) sleep(d time.Duration) error {
 	return nil
 }
 
-// pay charges processor time that the client's messages take beyond what is charged for each.
-func (c *session) pay(spent time.Duration) {
+// chargeTime charges processor time that the client's messages take beyond what is charged for
+// each.
+func (c *session) chargeTime(spent time.Duration) {
 	if spent > 0 && !c.unlimited() {
-		c.user.levels.charge(now(), paceShare*spent)
+		c.user.levels.chargeTime(nanotime(), paceShare*spent)
 	}
 }
 
@@ -166,8 +167,8 @@ func hungUp(conn syscall.RawConn) (gone bool) {
 	return gone
 }
 
-// check finds out who has connected.
-func (c *session) check() error {
+// identify finds out who has connected.
+func (c *session) identify() error {
 	var who caller.Caller
 	var home caller.Home
 	var cookie uint64
@@ -214,8 +215,8 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
 }
 
-// answer does what one message asks. lost: its descriptors could not be received.
-func (c *session) answer(m wire.Message, fds rpc.Descriptors, lost bool) error {
+// handleMessage does what one message asks. lost: its descriptors could not be received.
+func (c *session) handleMessage(m wire.Message, fds rpc.Descriptors, lost bool) error {
 	switch m.Type {
 	case wire.Listen, wire.Offer, wire.Claim:
 		if m.UDP && !lost {
@@ -225,24 +226,24 @@ func (c *session) answer(m wire.Message, fds rpc.Descriptors, lost bool) error {
 	switch m.Type {
 	case wire.Listen:
 		if lost {
-			return c.refuse(m.ID, wire.TooMany)
+			return c.sendRefusal(m.ID, wire.TooMany)
 		}
 		b, err := c.listener(m, fds)
 		if err != nil {
-			return c.refuse(m.ID, reasonOf(err))
+			return c.sendRefusal(m.ID, reasonOf(err))
 		}
 		return c.listen(m.ID, b)
 	case wire.Unlisten:
 		c.unlisten(m.ID)
 	case wire.Offer:
 		if lost {
-			return c.refuse(m.ID, wire.TooMany)
+			return c.sendRefusal(m.ID, wire.TooMany)
 		}
 		of, err := c.connection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
-			return c.refuse(m.ID, reasonOf(err))
+			return c.sendRefusal(m.ID, reasonOf(err))
 		}
-		return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of: of}, fds, 1)
+		return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, socket: of}, fds, 1)
 	case wire.Withdraw:
 		c.s.withdraw(c, m.Nonce)
 	case wire.Claim:
@@ -253,7 +254,7 @@ func (c *session) answer(m wire.Message, fds rpc.Descriptors, lost bool) error {
 		if err != nil { // the connection may have ended meanwhile
 			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		return c.claim(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of)
+		return c.handOverSegment(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of)
 	default:
 		return fmt.Errorf("%w: %v is not for a broker", wire.ErrRule, m.Type)
 	}
@@ -279,7 +280,7 @@ func (c *session) answerUDP(m wire.Message, fds rpc.Descriptors) error {
 			return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server}, flow: &f}, fds, 1)
 		}
 	}
-	return c.refuse(m.ID, reasonOf(err))
+	return c.sendRefusal(m.ID, reasonOf(err))
 }
 
 // reasonOf is the reason for a socket that was not found: it is another one, or the kernel did not
@@ -323,12 +324,12 @@ func (c *session) listener(m wire.Message, fds rpc.Descriptors) (bound, error) {
 	}
 	// How long the kernel looks depends on what listens there.
 	u := c.user
-	charged, wait := u.listen.before(u.levels, now())
+	charged, wait := u.listen.before(u.levels, nanotime())
 	if err := c.sleep(wait); err != nil {
 		return bound{}, err
 	}
 	b, spent, err := c.s.diag.listening(p, m.Server.Port())
-	u.listen.after(u.levels, now(), charged, spent)
+	u.listen.after(u.levels, nanotime(), charged, spent)
 	return b, err
 }
 
@@ -336,7 +337,7 @@ func (c *session) listener(m wire.Message, fds rpc.Descriptors) (bound, error) {
 func (c *session) listen(id uint32, b bound) error {
 	ok, err := c.s.addListener(c, id, b)
 	if err == nil && !ok {
-		return c.refuse(id, wire.TooMany)
+		return c.sendRefusal(id, wire.TooMany)
 	}
 	return err
 }
@@ -353,7 +354,7 @@ func (c *session) unlisten(id uint32) {
 		delete(c.receivers, id)
 		c.s.removeReceiverLocked(r)
 	}
-	c.pay(spent() - paceCost/paceShare) // that is charged already
+	c.chargeTime(spent() - paceCost/paceShare) // that is charged already
 }
 
 // offer takes the segment and the doorbell of o, fds[at] and the next, unless it
@@ -365,19 +366,19 @@ func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) e
 	}
 	if checkSegment(fds[at], magic, o.key, m.Nonce) != nil || checkBell(fds[at+1]) != nil {
 		c.s.count.BadSegments.Add(1)
-		return c.refuse(m.ID, wire.BadSegment)
+		return c.sendRefusal(m.ID, wire.BadSegment)
 	}
 	o.ends, o.nonce, o.from, o.id, o.seg, o.bell = o.key, m.Nonce, c, m.ID, fds.Take(at), fds.Take(at+1)
 	if why := c.s.addOffer(o); why != 0 {
 		c.s.count.OffersRefused.Add(1)
 		defer o.close() // the client knows why before its doorbell ends
-		return c.refuse(m.ID, why)
+		return c.sendRefusal(m.ID, why)
 	}
 	return nil
 }
 
-// claim hands over the segment that waits for a connection; of is the server's socket.
-func (c *session) claim(id uint32, key wire.Key, of shadow) error {
+// handOverSegment hands over the segment that waits for a connection; of is the server's socket.
+func (c *session) handOverSegment(id uint32, key wire.Key, of shadow) error {
 	standing := c.s.standing(key, of)
 	if standing != nil && !c.s.mayClaim(c, key, standing) {
 		c.s.mu.Lock()
@@ -394,15 +395,15 @@ func (c *session) claim(id uint32, key wire.Key, of shadow) error {
 	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
 }
 
-func (c *session) refuse(id uint32, why wire.Reason) error {
+func (c *session) sendRefusal(id uint32, why wire.Reason) error {
 	if why == wire.NotOwner {
 		c.s.count.NotOwners.Add(1)
 	}
 	return c.reply(wire.Message{Type: wire.Refused, ID: id, Reason: why})
 }
 
-// leave ends the connection because the broker ends.
-func (c *session) leave() {
+// endByBroker ends the connection because the broker ends.
+func (c *session) endByBroker() {
 	c.turnAway(wire.Expired)
 	c.out.Abort()
 }
@@ -434,8 +435,8 @@ func (c *session) reply(m wire.Message, fds ...int) error {
 	return c.out.Post(b, fds...)
 }
 
-// end removes the client.
-func (c *session) end() {
+// removeClient removes the client.
+func (c *session) removeClient() {
 	c.s.dismiss(c)    // nobody looks at its statistics any more
 	if c.stats >= 0 { // it was not admitted
 		_ = unix.Close(c.stats)

@@ -24,8 +24,8 @@ type shared struct {
 // met are the addresses between which this broker has set up connections. Others in a client's
 // statistics are ignored: it could name any number of them.
 type met struct {
-	mu  sync.RWMutex
-	all map[netip.Addr]struct{} // +checklocks:mu
+	mu    sync.RWMutex
+	addrs map[netip.Addr]struct{} // +checklocks:mu
 }
 
 const (
@@ -37,35 +37,35 @@ const (
 	maxEnded = 1024
 )
 
-func (m *met) has(a netip.Addr) bool {
+func (m *met) hasAddr(a netip.Addr) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	_, there := m.all[a]
+	_, there := m.addrs[a]
 	return there
 }
 
-// add reports whether there is an address more.
-func (m *met) add(a netip.Addr) bool {
-	if m.has(a) {
+// addAddr reports whether there is an address more.
+func (m *met) addAddr(a netip.Addr) bool {
+	if m.hasAddr(a) {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.all == nil {
-		m.all = make(map[netip.Addr]struct{})
+	if m.addrs == nil {
+		m.addrs = make(map[netip.Addr]struct{})
 	}
-	before := len(m.all)
+	before := len(m.addrs)
 	if before < maxMet {
-		m.all[a] = struct{}{}
+		m.addrs[a] = struct{}{}
 	}
-	return len(m.all) > before
+	return len(m.addrs) > before
 }
 
 // meetLocked says that a client's connection to an address was set up.
 //
 // +checklocks:s.mu
 func (s *Server) meetLocked(c *session, a netip.Addr) {
-	if c.user != nil && c.user.met < maxMetUser && s.shared.met.add(a) {
+	if c.user != nil && c.user.met < maxMetUser && s.shared.met.addAddr(a) {
 		c.user.met++
 	}
 }
@@ -96,7 +96,7 @@ func (s *Server) sumUpLocked(c *session) {
 		return
 	}
 	u.ended = append(u.ended, fd)
-	u.levels.add(descriptors, 1)
+	u.levels.chargeAll(descriptors, 1)
 	if !u.summing {
 		u.summing = true
 		s.work.Add(1)
@@ -111,7 +111,7 @@ func (s *Server) sumUp(o owner, u *usage) {
 		s.mu.Lock()
 		if s.closed || len(u.ended) == 0 {
 			rpc.Descriptors(u.ended).Close()
-			u.levels.add(descriptors, -len(u.ended))
+			u.levels.chargeAll(descriptors, -len(u.ended))
 			u.ended, u.summing = nil, false
 			s.leaveLocked(o, u)
 			s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Server) sumUp(o owner, u *usage) {
 		}
 		fd := u.ended[0]
 		s.mu.Unlock()
-		if wait := u.levels.charge(now(), 0); wait > 0 && len(u.levels) > 1 {
+		if wait := u.levels.chargeTime(nanotime(), 0); wait > 0 && len(u.levels) > 1 {
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -131,7 +131,7 @@ func (s *Server) sumUp(o owner, u *usage) {
 		if !s.closed {
 			sumInto(s.shared.past, sums)
 			u.ended = u.ended[1:]
-			u.levels.add(descriptors, -1)
+			u.levels.chargeAll(descriptors, -1)
 			_ = unix.Close(fd)
 		}
 		s.mu.Unlock()
@@ -144,9 +144,9 @@ func (s *Server) readEnded(u *usage, fd int) (sums map[netip.Addr]connstats.Tota
 	defer s.scanning.Unlock()
 	spent := measured(func() {
 		budget := maxRead
-		sums = connstats.Sum(fd, s.shared.met.has, &budget)
+		sums = connstats.Sum(fd, s.shared.met.hasAddr, &budget)
 	})
-	u.levels.charge(now(), paceShare*spent)
+	u.levels.chargeTime(nanotime(), paceShare*spent)
 	return sums
 }
 
@@ -168,7 +168,7 @@ func (s *Server) Shared() map[netip.Addr]connstats.Total {
 	s.mu.Unlock()
 	left := newBudgets()
 	for _, c := range clients { // also those that end meanwhile: they are not among the past ones here
-		left.use(c.owner, func(budget *int) { sumInto(sums, connstats.Sum(c.fd, s.shared.met.has, budget)) })
+		left.readWith(c.owner, func(budget *int) { sumInto(sums, connstats.Sum(c.fd, s.shared.met.hasAddr, budget)) })
 		_ = unix.Close(c.fd)
 	}
 	s.mu.Lock()

@@ -53,7 +53,7 @@ func TestShare(t *testing.T) {
 	var all []*session
 	admit := func() error {
 		c := &session{s: s, account: uid, stats: -1, listeners: make(map[uint32]*listener), offers: make(map[wire.Nonce]*offer)}
-		err := s.admit(c)
+		err := s.addSession(c)
 		if err == nil {
 			all = append(all, c)
 		}
@@ -65,7 +65,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("%d clients, want %d", len(all), n)
 	}
 	other := &session{s: s, account: uid + 1, stats: -1}
-	if err := s.admit(other); err != nil {
+	if err := s.addSession(other); err != nil {
 		t.Errorf("another user: %v", err)
 	}
 	s.dismiss(other)

@@ -18,26 +18,26 @@ const (
 
 // budgets limit how much of the clients' statistics is read at a time.
 type budgets struct {
-	owners map[owner]*int
-	rest   int
+	owners    map[owner]*int
+	remaining int
 }
 
 func newBudgets() *budgets { return &budgets{make(map[owner]*int), maxReadAll} }
 
-// use has f read from what an owner still has.
-func (b *budgets) use(o owner, f func(budget *int)) {
+// readWith has f read from what an owner still has.
+func (b *budgets) readWith(o owner, f func(budget *int)) {
 	left := b.owners[o]
 	if left == nil {
 		left = new(int)
 		*left = maxRead
 		b.owners[o] = left
 	}
-	n := min(*left, b.rest)
+	n := min(*left, b.remaining)
 	before := n
 	f(&n)
 	used := before - max(n, 0)
 	*left -= used
-	b.rest -= used
+	b.remaining -= used
 }
 
 // Connections returns the connections of all clients, from their statistics. A client that writes
@@ -52,7 +52,7 @@ func (s *Server) Connections() []connstats.Connection {
 	var all []*connstats.Connection // pointers: sorting the values themselves would take 17 KB of code
 	left := newBudgets()
 	for _, c := range clients {
-		left.use(c.owner, func(budget *int) {
+		left.readWith(c.owner, func(budget *int) {
 			for _, conn := range connstats.Read(c.fd, max(64, maxShown/len(clients)), budget) {
 				conn.Program, conn.PID = c.program, c.pid
 				conn.Rule = s.decidedBy(&conn)

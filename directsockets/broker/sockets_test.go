@@ -79,7 +79,7 @@ func TestShared(t *testing.T) {
 		}
 		return c
 	}
-	s.shared.met.add(ap("10.2.0.2:80").Addr()) // and not to the other one: that is the client's invention
+	s.shared.met.addAddr(ap("10.2.0.2:80").Addr()) // and not to the other one: that is the client's invention
 	sent := func() uint64 { return s.Shared()[ap("10.2.0.2:0").Addr()].Sent.Bytes }
 	first := move(100)
 	move(11)

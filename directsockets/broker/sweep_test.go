@@ -54,7 +54,7 @@ func TestSweepLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := first.leave(); err != nil {
+	if err := first.removeSocket(); err != nil {
 		t.Fatal(err)
 	}
 	next, err := takePlace(path)
@@ -67,7 +67,7 @@ func TestSweepLate(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := next.leave(); err != nil {
+	if err := next.removeSocket(); err != nil {
 		t.Error(err)
 	}
 }
@@ -88,7 +88,7 @@ func TestBeginWhileSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := p.leave(); err != nil {
+		if err := p.removeSocket(); err != nil {
 			t.Error(err)
 		}
 	}()

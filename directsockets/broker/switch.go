@@ -36,20 +36,20 @@ type Rule struct {
 // minID is how many digits of a container's ID name it.
 const minID = 12
 
-// fits reports whether the Rule is about a connection, as far as one of its ends knows.
-func (r *Rule) fits(e switchEnd, draw uint32) bool {
+// matches reports whether the Rule is about a connection, as far as one of its ends knows.
+func (r *Rule) matches(e switchEnd, draw uint32) bool {
 	return (r.Share == 0 || int(draw%100) < r.Share) && r.In(e.names) && (r.PID == 0 || r.PID == e.pid) &&
-		(r.at(e.server) || e.sender.IsValid() && r.at(e.sender))
+		(r.coversServer(e.server) || e.sender.IsValid() && r.coversServer(e.sender))
 }
 
-// at reports whether the Rule is about servers there.
-func (r *Rule) at(server netip.AddrPort) bool {
+// coversServer reports whether the Rule is about servers there.
+func (r *Rule) coversServer(server netip.AddrPort) bool {
 	return (r.Port == 0 || r.Port == server.Port()) && (!r.To.IsValid() || r.To.Contains(server.Addr().WithZone("")))
 }
 
 // Fits reports whether the Rule is about a connection of a container with these names.
 func (r *Rule) Fits(names []string, c *connstats.Connection) bool {
-	return r.fits(endOf(names, c, c.PID), c.Draw)
+	return r.matches(endOf(names, c, c.PID), c.Draw)
 }
 
 // String writes the Rule as the flags of exn-tun direct.
@@ -131,7 +131,7 @@ type Switch struct {
 	mu    sync.Mutex
 	rules []*Rule // +checklocks:mu
 	// held: those of Hold, which come before the rules.
-	held []*Rule // +checklocks:mu
+	heldRules []*Rule // +checklocks:mu
 }
 
 // How many Rules a Switch keeps, and how many it holds: each is looked at for each new connection.
@@ -191,15 +191,15 @@ func (s *Switch) replaceLocked(some func(Rule) bool, others []Rule) bool {
 func (s *Switch) Hold(r Rule) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.held) >= maxHeld {
+	if len(s.heldRules) >= maxHeld {
 		return nil, false
 	}
 	r.Direct = false
-	s.held = append(s.held, &r)
+	s.heldRules = append(s.heldRules, &r)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.held = slices.DeleteFunc(s.held, func(o *Rule) bool { return o == &r })
+		s.heldRules = slices.DeleteFunc(s.heldRules, func(o *Rule) bool { return o == &r })
 	}, true
 }
 
@@ -207,7 +207,7 @@ func (s *Switch) Hold(r Rule) (release func(), ok bool) {
 func (s *Switch) Rules() (rules, held []Rule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range slices.Concat(s.rules, s.held) {
+	for _, r := range slices.Concat(s.rules, s.heldRules) {
 		rules = append(rules, *r)
 	}
 	n := len(s.rules)
@@ -221,9 +221,9 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, rules := range [...][]*Rule{s.held, s.rules} {
+	for _, rules := range [...][]*Rule{s.heldRules, s.rules} {
 		for _, r := range slices.Backward(rules) {
-			if r.fits(e, draw) {
+			if r.matches(e, draw) {
 				return r
 			}
 		}
@@ -233,7 +233,7 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 
 // SetRules replaces the Rules that come with the Server's container. They count where none of the
 // Switch fits. false: there are too many.
-func (s *Server) SetRules(rules []Rule) bool { return s.own.Set("", rules) }
+func (s *Server) SetRules(rules []Rule) bool { return s.ownRules.Set("", rules) }
 
 // decides returns the Rule that decides about a connection, of the Switch or else the container's
 // own. nil: none does.
@@ -241,7 +241,7 @@ func (s *Server) decides(e switchEnd, draw uint32) (rule *Rule, own bool) {
 	if r := s.cfg.Switch.decides(e, draw); r != nil {
 		return r, false
 	}
-	return s.own.decides(e, draw), true
+	return s.ownRules.decides(e, draw), true
 }
 
 // allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
@@ -285,7 +285,7 @@ type Returned struct {
 func (s *Server) Switched() Returned {
 	r := newReturning()
 	s.switched(r)
-	return r.sum()
+	return r.total()
 }
 
 // returning are the connections and flows that Switched has found direct, each once though both
@@ -301,7 +301,7 @@ func newReturning() *returning {
 	return &returning{make(map[uint64]bool), make(map[netip.AddrPort]bool)}
 }
 
-func (r *returning) sum() Returned { return Returned{len(r.back), len(r.kept)} }
+func (r *returning) total() Returned { return Returned{len(r.back), len(r.kept)} }
 
 // switched is Switched.
 func (s *Server) switched(r *returning) {
@@ -312,7 +312,7 @@ func (s *Server) switched(r *returning) {
 	s.mu.Unlock()
 	left := newBudgets()
 	for _, t := range clients {
-		left.use(t.owner, func(budget *int) { s.switchTable(t, budget, r) })
+		left.readWith(t.owner, func(budget *int) { s.switchTable(t, budget, r) })
 		_ = unix.Close(t.fd)
 	}
 }
@@ -343,5 +343,5 @@ func (g *Group) Switched() Returned {
 	for _, s := range members {
 		s.switched(r)
 	}
-	return r.sum()
+	return r.total()
 }

@@ -223,7 +223,7 @@ func TestSwitchKept(t *testing.T) {
 			s := &Server{cfg: Config{Names: []string{name}, Switch: &sw}}
 			s.switchTable(of, &budget, r)
 		}
-		if got := r.sum(); got != (Returned{Kept: want}) {
+		if got := r.total(); got != (Returned{Kept: want}) {
 			t.Errorf("off for %q: %+v, want %d that stay", container, got, want)
 		}
 	}

@@ -20,7 +20,9 @@ type udpSocket struct {
 	inode, uid uint32
 }
 
-func (u udpSocket) is(p proof) bool { return p.inode != 0 && u.inode == p.inode && u.uid == p.uid }
+func (u udpSocket) provenBy(p proof) bool {
+	return p.inode != 0 && u.inode == p.inode && u.uid == p.uid
+}
 
 // reached returns the socket to which the kernel would give a datagram, by the kernel's own lookup.
 // found false: none would get it.
@@ -29,7 +31,7 @@ func (d *diag) reached(from, to netip.AddrPort) (u udpSocket, found bool, err er
 		return u, false, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	// A request for one socket has the ends in the order of the packet, unlike those for TCP.
-	_, err = d.ask(request(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
+	_, err = d.request(request(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
 		found = true
 		u = udpOf(m)
 	})
@@ -48,8 +50,8 @@ func (d *diag) receiving(p proof, port uint16) (u udpSocket, spent time.Duration
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		took, err := d.ask(request(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
-			if p.is(m) && end(m, idSrcOff, idSportOff).Port() == port {
+		took, err := d.request(request(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
+			if p.isOf(m) && diagEnd(m, idSrcOff, idSportOff).Port() == port {
 				found, u = true, udpOf(m)
 			}
 		})
@@ -98,11 +100,11 @@ type receiver struct {
 func (c *session) announceUDP(m wire.Message, p proof) error {
 	u, err := c.udpSocket(p, m)
 	if err != nil {
-		return c.refuse(m.ID, reasonOf(err))
+		return c.sendRefusal(m.ID, reasonOf(err))
 	}
 	ok, err := c.s.addReceiver(m.ID, &receiver{u, m.Server.Port(), c})
 	if err == nil && !ok {
-		return c.refuse(m.ID, wire.TooMany)
+		return c.sendRefusal(m.ID, wire.TooMany)
 	}
 	return err
 }
@@ -123,7 +125,7 @@ func (c *session) udpSocket(p proof, m wire.Message) (u udpSocket, err error) {
 		return u, err
 	}
 	u, found, err := c.s.diag.reached(from, m.Server)
-	if err == nil && found && u.is(p) {
+	if err == nil && found && u.provenBy(p) {
 		return u, nil
 	}
 	// Another one of its group has the address, too, or the kernel has not told.
@@ -132,12 +134,12 @@ func (c *session) udpSocket(p proof, m wire.Message) (u udpSocket, err error) {
 		return u, err
 	}
 	usage := c.user
-	charged, wait := usage.listen.before(usage.levels, now())
+	charged, wait := usage.listen.before(usage.levels, nanotime())
 	if err := c.sleep(wait); err != nil {
 		return u, err
 	}
 	u, spent, err := c.s.diag.receiving(p, m.Server.Port())
-	usage.listen.after(usage.levels, now(), charged, spent)
+	usage.listen.after(usage.levels, nanotime(), charged, spent)
 	return u, err
 }
 
@@ -152,7 +154,7 @@ func (s *Server) addReceiver(id uint32, r *receiver) (ok bool, err error) {
 	if c.listeners[id] != nil || c.receivers[id] != nil {
 		return false, fmt.Errorf("%w: LISTEN %d exists already", wire.ErrRule, id)
 	}
-	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.take(listeners, 1) {
+	if len(c.listeners)+len(c.receivers) >= wire.MaxListeners || !c.user.levels.takeAll(listeners, 1) {
 		s.count.ListenersRefused.Add(1)
 		return false, nil
 	}
@@ -168,7 +170,7 @@ func (s *Server) addReceiver(id uint32, r *receiver) (ok bool, err error) {
 
 // +checklocks:s.mu
 func (s *Server) removeReceiverLocked(r *receiver) {
-	r.c.user.levels.add(listeners, -1)
+	r.c.user.levels.chargeAll(listeners, -1)
 	cookie := r.socket.cookie
 	all := s.receivers[cookie]
 	for i := range all {
@@ -191,7 +193,7 @@ func (c *session) flowOffer(m wire.Message, p proof) (f flowEnds, err error) {
 	if m.Interface != 0 {
 		return f, fmt.Errorf("%w: bound to an interface", errSocket)
 	}
-	if f, err = c.s.flowOf(wire.Key{Client: m.Client, Server: m.Server}); err == nil && !f.sender.is(p) {
+	if f, err = c.s.flowOf(wire.Key{Client: m.Client, Server: m.Server}); err == nil && !f.sender.provenBy(p) {
 		err = fmt.Errorf("%w: the sender does not receive at its address", errSocket)
 	}
 	return f, err
@@ -245,7 +247,7 @@ func (c *session) claimUDP(m wire.Message, p proof) error {
 		case o.done:
 			c.s.mu.Unlock()
 			continue
-		case err != nil || f != *o.flow || !f.receiver.is(p):
+		case err != nil || f != *o.flow || !f.receiver.provenBy(p):
 			c.s.endOfferLocked(o, wire.Expired)
 			c.s.mu.Unlock()
 			continue
@@ -271,7 +273,7 @@ func (c *session) flowFor(p proof, port uint16) *offer {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	for _, o := range c.s.flows[port] {
-		if !o.flow.receiver.is(p) {
+		if !o.flow.receiver.provenBy(p) {
 			continue
 		}
 		for _, r := range c.s.receivers[o.flow.receiver.cookie] {

@@ -39,8 +39,8 @@ func (u *usage) quickly(fds rpc.Descriptors) {
 	u.closing.Store(false)
 }
 
-// admit takes a new session into the tables, before it has said anything.
-func (s *Server) admit(c *session) error {
+// addSession takes a new session into the tables, before it has said anything.
+func (s *Server) addSession(c *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -52,17 +52,17 @@ func (s *Server) admit(c *session) error {
 		u = &usage{here: newQuota(1)}
 		u.levels = levels{u.here}
 		if !c.unlimited() {
-			u.levels = append(u.levels, s.quotas.of(o)...)
+			u.levels = append(u.levels, s.quotas.levelsOf(o)...)
 		}
-		u.trash = rpc.NewBin(func(n int) { u.levels.add(descriptors, n) })
+		u.trash = rpc.NewBin(func(n int) { u.levels.chargeAll(descriptors, n) })
 		s.users[o] = u
 	}
 	// Its socket and its statistics.
-	if !u.levels.take(clients, 1) {
+	if !u.levels.takeAll(clients, 1) {
 		return s.refuseLocked(c, o, u, "clients")
 	}
-	if !u.levels.take(descriptors, 2) {
-		u.levels.add(clients, -1)
+	if !u.levels.takeAll(descriptors, 2) {
+		u.levels.chargeAll(clients, -1)
 		return s.refuseLocked(c, o, u, "descriptors")
 	}
 	c.owner, c.user = o, u
@@ -74,7 +74,7 @@ func (s *Server) admit(c *session) error {
 //
 // +checklocks:s.mu
 func (s *Server) refuseLocked(c *session, o owner, u *usage, what string) error {
-	s.refused.add(c.pid, u)
+	s.refused.noteRefused(c.pid, u)
 	if c.shut != nil {
 		c.turnAway(wire.TooMany)
 		u.trash.End(c.shut, nil)
@@ -114,8 +114,8 @@ func (s *Server) dismiss(c *session) {
 		s.endOfferLocked(o, 0)
 	}
 	c.listeners, c.receivers, c.offers = nil, nil, nil
-	c.user.levels.add(clients, -1)
-	c.user.levels.add(descriptors, -2)
+	c.user.levels.chargeAll(clients, -1)
+	c.user.levels.chargeAll(descriptors, -2)
 	s.sumUpLocked(c)
 	delete(s.sessions, c)
 	if c.shut != nil {
@@ -136,14 +136,14 @@ func (s *Server) leaveLocked(o owner, u *usage) {
 	if u.here.held[clients].Load() > 0 || u.summing || u.leaving || s.closed {
 		return
 	}
-	rest := time.Duration(u.levels.due() - now())
+	rest := time.Duration(u.levels.dueTime() - nanotime())
 	if u.here.held[descriptors].Load() > 0 {
 		rest = max(rest, time.Second)
 	}
 	if rest <= 0 {
 		delete(s.users, o)
 		if len(u.levels) > 1 {
-			s.quotas.leave(o)
+			s.quotas.release(o)
 		}
 		return
 	}

@@ -26,7 +26,7 @@ const (
 type half struct {
 	s             *Server
 	local, remote netip.AddrPort
-	of            shadow
+	socket        shadow
 	pid           int   // of the client that had, or took, the segment
 	owner         owner // of that client
 }
@@ -43,9 +43,9 @@ type watched struct {
 	missed   int
 }
 
-// up says that an end of a connection has its segment. It may be called with a Server's mu.
-func (g *Group) up(o *offer, side int, h half) {
-	if g == nil || o.pair == nil || h.of.cookie == 0 {
+// halfUp says that an end of a connection has its segment. It may be called with a Server's mu.
+func (g *Group) halfUp(o *offer, side int, h half) {
+	if g == nil || o.pair == nil || h.socket.cookie == 0 {
 		return
 	}
 	g.watching.Lock()
@@ -121,12 +121,12 @@ func (w *watcher) round(ctx context.Context) {
 	var cut, gone []*watched
 	begin, n := time.Now(), 0
 	for cookie, c := range list {
-		switch w.look(c) {
+		switch w.judgeAnswer(c) {
 		case netCut:
 			cut = append(cut, c)
 			w.g.forgetWatched(cookie, c)
 		case netGone:
-			if !w.ended(c) {
+			if !w.endsCleanly(c) {
 				gone = append(gone, c)
 			}
 			w.g.forgetWatched(cookie, c)
@@ -135,9 +135,9 @@ func (w *watcher) round(ctx context.Context) {
 			return
 		}
 	}
-	w.cutter.begin()
+	w.cutter.beginRound()
 	w.cutter.cutOff(cut)
-	w.cutter.mark(gone) // those that have ended well have no segment any more
+	w.cutter.markSegments(gone) // those that have ended well have no segment any more
 	w.tidy(func(p *prober) bool { return p.used })
 }
 
@@ -150,8 +150,8 @@ const (
 	netGone // the client's socket
 )
 
-// look judges the last question's answer, and asks again.
-func (w *watcher) look(c *watched) finding {
+// judgeAnswer judges the last question's answer, and asks again.
+func (w *watcher) judgeAnswer(c *watched) finding {
 	w.g.watching.Lock()
 	at := c.ends[0]
 	w.g.watching.Unlock()
@@ -161,7 +161,7 @@ func (w *watcher) look(c *watched) finding {
 		}
 		return netGone
 	}
-	l, same, err := at.s.diag.lives(at.of, at.local, at.remote)
+	l, same, err := at.s.diag.lifeOf(at.socket, at.local, at.remote)
 	switch {
 	case errors.Is(err, wire.ErrClosed): // the namespace is left
 		return netGone
@@ -190,14 +190,14 @@ func (w *watcher) look(c *watched) finding {
 		return netPasses
 	}
 	// An error is an answer, too: the network does not take it.
-	_ = p.Ask(probe.Ask{Local: at.local, Remote: at.remote, Interface: max(at.of.ifindex, at.of.zone),
+	_ = p.Ask(probe.Ask{Local: at.local, Remote: at.remote, Interface: max(at.socket.ifindex, at.socket.zone),
 		Unacknowledged: c.first[0] + uint32(l.acked) - 1, Expected: c.first[1] + uint32(l.received)}) // the SYN counts as acknowledged
 	return netPasses
 }
 
-// ended reports whether a connection whose client's socket has gone ends as its programs want: the
-// server's has an end of file, or waits for one.
-func (w *watcher) ended(c *watched) bool {
+// endsCleanly reports whether a connection whose client's socket has gone ends as its programs
+// want: the server's has an end of file, or waits for one.
+func (w *watcher) endsCleanly(c *watched) bool {
 	return w.stands(c, 1, tcpStates&^(1<<tcpEstablished))
 }
 
@@ -209,7 +209,7 @@ func (w *watcher) stands(c *watched, side int, states uint32) bool {
 	if at.s == nil {
 		return false
 	}
-	state, same, err := at.s.diag.state(at.of, at.local, at.remote)
+	state, same, err := at.s.diag.state(at.socket, at.local, at.remote)
 	return same && err == nil && 1<<state&states != 0
 }
 
@@ -240,8 +240,8 @@ func (w *watcher) tidy(keep func(*prober) bool) {
 	}
 }
 
-// tell has the client's log know, and counts it.
-func (c *watched) tell(text string) {
+// logToClient has the client's log know, and counts it.
+func (c *watched) logToClient(text string) {
 	if s := c.ends[0].s; s != nil {
 		s.count.NetworksCut.Add(1)
 		if s.mayTell() {

@@ -32,7 +32,7 @@ func (a Attached) Connected(w Way, page *wire.Page, node uint16) {
 }
 
 // Handle handles a message of the broker. It takes the fds that it keeps.
-func (a Attached) Handle(m wire.Message, fds rpc.Descriptors) error { return a.c.handle(m, fds) }
+func (a Attached) Handle(m wire.Message, fds rpc.Descriptors) error { return a.c.handleMessage(m, fds) }
 
 // Ended says that the broker is gone, and lets Close return.
 func (a Attached) Ended() {

@@ -130,7 +130,7 @@ func Dial(cfg Config) (*Client, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
-	shm.Go(func() { c.run(ctx) })
+	shm.Go(func() { c.keepConnected(ctx) })
 	return c, nil
 }
 

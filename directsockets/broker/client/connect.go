@@ -32,15 +32,15 @@ const (
 	maxAsked = 2 * wire.MaxListeners
 )
 
-// run keeps the Client connected until ctx ends.
-func (c *Client) run(ctx context.Context) {
+// keepConnected keeps the Client connected until ctx ends.
+func (c *Client) keepConnected(ctx context.Context) {
 	defer close(c.done)
 	retry := firstRetry
 	for knocked := false; ; {
 		w, in, err := c.connect(ctx)
 		if err == nil {
 			began := time.Now()
-			err = c.serve(ctx, w, in)
+			err = c.answerBroker(ctx, w, in)
 			if time.Since(began) > steady {
 				retry = firstRetry
 			}
@@ -62,8 +62,8 @@ func (c *Client) run(ctx context.Context) {
 	}
 }
 
-// serve answers the broker until the connection ends.
-func (c *Client) serve(ctx context.Context, w socketWay, in *rpc.Inbound) error {
+// answerBroker answers the broker until the connection ends.
+func (c *Client) answerBroker(ctx context.Context, w socketWay, in *rpc.Inbound) error {
 	defer w.Close()
 	defer ctxend.Do(ctx, w.Abort)()
 	if c.better != "" {
@@ -91,11 +91,11 @@ func (c *Client) serve(ctx context.Context, w socketWay, in *rpc.Inbound) error 
 		case m.Version != w.version:
 			err = fmt.Errorf("%w: %v of version %d, agreed was %d", wire.ErrRule, m.Type, m.Version, w.version)
 		case lost && (m.Type == wire.Grant || m.Type == wire.Flow): // the client's side sees the end of its doorbell
-			err = c.handle(wire.Message{Type: wire.None, ID: m.ID}, nil)
+			err = c.handleMessage(wire.Message{Type: wire.None, ID: m.ID}, nil)
 		case len(fds) != m.Type.Descriptors():
 			err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 		default:
-			err = c.handle(m, fds)
+			err = c.handleMessage(m, fds)
 		}
 		fds.Close()
 		if err != nil {
@@ -114,15 +114,15 @@ func (c *Client) awaitBetter(ctx context.Context, path string, w socketWay) {
 		case <-ctx.Done():
 			return
 		}
-		if c.cfg.In(func() error { return reach(place{path: path, root: true}) }) == nil {
+		if c.cfg.In(func() error { return checkReachable(place{path: path, root: true}) }) == nil {
 			w.Abort()
 			return
 		}
 	}
 }
 
-// reach reports whether a broker that can be trusted is there.
-func reach(at place) error {
+// checkReachable reports whether a broker that can be trusted is there.
+func checkReachable(at place) error {
 	conn, err := dialBroker(at)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err
 				return nil
 			}
 			errs = append(errs, err)
-			if at.tap && errors.Is(err, unix.EAGAIN) && at.made() { // it is there, and takes nobody at the moment
+			if at.tap && errors.Is(err, unix.EAGAIN) && at.ownSocket() { // it is there, and takes nobody at the moment
 				break
 			}
 		}
@@ -175,7 +175,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err
 	if in, err = rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors); err != nil {
 		return w, nil, err
 	}
-	page, welcome, err := c.greet(w, conn, in)
+	page, welcome, err := c.exchangeHello(w, conn, in)
 	if err != nil {
 		return w, nil, fmt.Errorf("%w: %w", ErrNoBroker, err)
 	}
@@ -200,8 +200,8 @@ func dialBroker(at place) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// greet exchanges HELLO and WELCOME.
-func (c *Client) greet(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *wire.Page, welcome wire.Message, err error) {
+// exchangeHello exchanges HELLO and WELCOME.
+func (c *Client) exchangeHello(w socketWay, conn *net.UnixConn, in *rpc.Inbound) (page *wire.Page, welcome wire.Message, err error) {
 	b, err := wire.Greeting(c.cfg.Program).AppendBinary(nil)
 	if err != nil {
 		return nil, welcome, err

@@ -15,7 +15,7 @@ func Find() (path string, err error) {
 	}
 	var errs []error
 	for _, at := range all {
-		err := reach(at)
+		err := checkReachable(at)
 		if err == nil {
 			return at.path, nil
 		}
@@ -32,7 +32,7 @@ func Better(path string) string {
 		return ""
 	}
 	root := better(all, path)
-	if root == nil || reach(*root) != nil {
+	if root == nil || checkReachable(*root) != nil {
 		return ""
 	}
 	return root.path

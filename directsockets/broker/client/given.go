@@ -17,11 +17,11 @@ var errNotGiven = errors.New("broker: its user is unknown here, and " + SystemDi
 // defaultOverflow is the user that the kernel shows for one that a user namespace does not know.
 const defaultOverflow = 65534
 
-// given returns nil if a broker of user uid at SystemDir is the host's, as a container in a user
-// namespace of its own sees it: the user is none of the namespace's, and the directory a read-only
-// mount, which nobody in the container can have written to, at a path that only its root can have
-// made. Root of the container is trusted by its users in any case.
-func given(uid uint32) error { return givenIn("/proc", SystemDir, uid) }
+// checkGivenDir returns nil if a broker of user uid at SystemDir is the host's, as a container
+// in a user namespace of its own sees it: the user is none of the namespace's, and the directory
+// a read-only mount, which nobody in the container can have written to, at a path that only its
+// root can have made. Root of the container is trusted by its users in any case.
+func checkGivenDir(uid uint32) error { return givenIn("/proc", SystemDir, uid) }
 
 func givenIn(proc, dir string, uid uint32) error {
 	text, err := os.ReadFile(filepath.Join(proc, "self/uid_map"))

@@ -122,12 +122,12 @@ func (p place) trusted(conn *net.UnixConn) error {
 	if uidErr != nil {
 		return uidErr
 	}
-	return given(uid)
+	return checkGivenDir(uid)
 }
 
-// made reports whether root or this user has made the socket there. Who listens at one that takes
-// nobody does not say who it is.
-func (p place) made() bool {
+// ownSocket reports whether root or this user has made the socket there. Who listens at one that
+// takes nobody does not say who it is.
+func (p place) ownSocket() bool {
 	var st unix.Stat_t
 	return unix.Lstat(p.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
 }

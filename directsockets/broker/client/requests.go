@@ -132,8 +132,8 @@ func (c *Client) noWayLocked() error {
 	return ErrNoBroker
 }
 
-// handle handles a message of the broker. It takes the fds that it keeps.
-func (c *Client) handle(m wire.Message, fds rpc.Descriptors) error {
+// handleMessage handles a message of the broker. It takes the fds that it keeps.
+func (c *Client) handleMessage(m wire.Message, fds rpc.Descriptors) error {
 	switch m.Type {
 	case wire.Grant, wire.Flow:
 		if done := c.claimed(m.ID); done != nil {

@@ -144,7 +144,7 @@ func ReadAll(fd int) []Connection {
 
 // readBelow is Read of the entries whose mode is below end.
 func readBelow(end Mode, fd, limit int, budget *int) (all []Connection) {
-	scan(fd, budget, func(b []byte) bool { return Mode(b[entryModeOff]) < end }, func(index int, seq uint32, b []byte) bool {
+	scanEntries(fd, budget, func(b []byte) bool { return Mode(b[entryModeOff]) < end }, func(index int, seq uint32, b []byte) bool {
 		if len(all) >= limit {
 			return false
 		}
@@ -156,9 +156,9 @@ func readBelow(end Mode, fd, limit int, budget *int) (all []Connection) {
 	return all
 }
 
-// scan calls f with each entry that is wanted, is in use and does not change hands, until it
-// returns false or the budget of entries is used up. It lends b.
-func scan(fd int, budget *int, wanted func(b []byte) bool, f func(index int, seq uint32, b []byte) bool) {
+// scanEntries calls f with each entry that is wanted, is in use and does not change hands, until
+// it returns false or the budget of entries is used up. It lends b.
+func scanEntries(fd int, budget *int, wanted func(b []byte) bool, f func(index int, seq uint32, b []byte) bool) {
 	entries, _, err := readHeader(fd)
 	if err != nil {
 		return

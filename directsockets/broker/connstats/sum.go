@@ -117,7 +117,7 @@ func Sum(fd int, met func(netip.Addr) bool, budget *int) map[netip.Addr]Total {
 		wanted := func(b []byte) bool {
 			return Path(b[entryPathOff]) == PathMemory && (Mode(b[entryModeOff]) == modeSum) == of && b[entrySummedOff] == 0 && met(remoteOf(b))
 		}
-		scan(fd, budget, wanted, func(_ int, _ uint32, b []byte) bool {
+		scanEntries(fd, budget, wanted, func(_ int, _ uint32, b []byte) bool {
 			c := parseEntry(b)
 			waits := Waits{c.Sleeps, c.SpinHits, c.SpinFails}
 			sums[c.Remote.Addr()] = sums[c.Remote.Addr()].Plus(Total{c.Sent.amount(), c.Received.amount(), waits, c.Sent.Demote})

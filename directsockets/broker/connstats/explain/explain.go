@@ -59,7 +59,7 @@ func Stays(m connstats.Missed) string {
 	if m.Count == 0 {
 		return ""
 	}
-	return "no jump can replace its system call at " + place(m)
+	return "no jump can replace its system call at " + firstCall(m)
 }
 
 // Passes says what goes past the library of a program. "": nothing does, as far as is known.
@@ -67,11 +67,11 @@ func Passes(m connstats.Missed) string {
 	if m.Count == 0 {
 		return ""
 	}
-	return "the library does not see its system call at " + place(m) + ": what is sent there on a direct connection is lost"
+	return "the library does not see its system call at " + firstCall(m) + ": what is sent there on a direct connection is lost"
 }
 
-// place says where the first system call is, and how many there are.
-func place(m connstats.Missed) string {
+// firstCall says where the first system call is, and how many there are.
+func firstCall(m connstats.Missed) string {
 	text := fmt.Sprintf("%#x", m.At)
 	if m.File != "" {
 		text += " of " + m.File
