@@ -75,7 +75,7 @@ func TestFull(t *testing.T) {
 				sent[len(got)] = nil
 				got = append(got, nil)
 			}
-			f.rx.give()
+			f.rx.returnBytes()
 		}
 	}
 	if full == 0 {
@@ -102,11 +102,11 @@ func TestBound(t *testing.T) {
 			t.Errorf("%d datagrams of %d bytes with a bound of %d, want %d", n, tt.size, tt.bound, tt.most)
 		}
 		f.tx.Drop()
-		if n := f.peer.word(txOff + droppedOff).Load(); n != 1 {
+		if n := f.peer.wordAt(txOff + droppedOff).Load(); n != 1 {
 			t.Errorf("%d dropped", n)
 		}
 		f.receive(t)
-		f.rx.give()
+		f.rx.returnBytes()
 		if f.tx.Send(make([]byte, tt.size), Meta{}) != Published {
 			t.Error("there is no room after one was taken")
 		}
@@ -238,7 +238,7 @@ func TestMissed(t *testing.T) {
 			}
 		}
 		f.rx.Close() // it has waited for long enough
-		f.tx.release()
+		f.tx.clearBusy()
 		if f.tx.missed() == taken {
 			t.Errorf("taken: %v, and missed says the same", taken)
 		}
@@ -375,7 +375,7 @@ func TestRings(t *testing.T) {
 	send("it has taken that, and sleeps", ByKernel)
 	send("it was rung, and has not taken what it had before", Published)
 	f.receive(t)
-	f.rx.give()
+	f.rx.returnBytes()
 	f.tx.lastKernel -= bellLost
 	send("it takes that", Published)
 	f.tx.moved -= bellLost

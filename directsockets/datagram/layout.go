@@ -143,7 +143,7 @@ func Create(info Info, ring int) (*Segment, error) {
 	mem.Memory().Fill(head[:])
 	s := &Segment{mem, info, ring}
 	s.half(rxOff + armedOff).Store(1)
-	s.word(txOff + byKernelOff).Store(1)
+	s.wordAt(txOff + byKernelOff).Store(1)
 	return s, nil
 }
 
@@ -160,14 +160,14 @@ func Map(fd int) (*Segment, error) {
 	var head [headLen]byte
 	mem.Memory().CopyTo(head[:]) // the one time that it is read
 	s := &Segment{Foreign: mem}
-	if err := s.parse(&head); err != nil {
+	if err := s.checkHead(&head); err != nil {
 		mem.Retire()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Segment) parse(head *[headLen]byte) error {
+func (s *Segment) checkHead(head *[headLen]byte) error {
 	if string(head[:len(magic)]) != magic || binary.LittleEndian.Uint32(head[headVersionOff:]) != version {
 		return fmt.Errorf("%w: another magic or version", ErrSegment)
 	}
@@ -184,8 +184,8 @@ func (s *Segment) parse(head *[headLen]byte) error {
 // Info says whose segment it is.
 func (s *Segment) Info() Info { return s.info }
 
-func (s *Segment) word(off int) *atomic.Uint64 { return &s.Memory().Words(off, 1)[0] }
-func (s *Segment) half(off int) *atomic.Uint32 { return &s.Memory().Words32(off, 1)[0] }
+func (s *Segment) wordAt(off int) *atomic.Uint64 { return &s.Memory().Words(off, 1)[0] }
+func (s *Segment) half(off int) *atomic.Uint32   { return &s.Memory().Words32(off, 1)[0] }
 
 // ringWords are the words of the ring, ringMemory its bytes.
 func (s *Segment) ringWords() []atomic.Uint64 { return s.Memory().Words(ringOff, s.ring/8) }

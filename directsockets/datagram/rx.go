@@ -28,7 +28,7 @@ type Rx struct {
 	lost      uint64 // of those by the kernel, beside base
 	base      uint32 // what the sender counts more than arrived
 	armedAs   uint32
-	own       uint32 // flags
+	ownFlags  uint32 // flags
 	ended     bool
 	bell      int
 
@@ -58,8 +58,8 @@ type Record struct {
 func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 	r := &Rx{
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
-		byKernel: seg.word(txOff + byKernelOff), consumedP: seg.word(rxOff + consumedOff),
-		takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
+		byKernel: seg.wordAt(txOff + byKernelOff), consumedP: seg.wordAt(rxOff + consumedOff),
+		takenP: seg.wordAt(rxOff + takenOff), dryP: seg.wordAt(rxOff + dryOff),
 		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
 		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff),
 		armedAs: armedAll, bell: bell,
@@ -68,8 +68,8 @@ func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 	r.lap[1] = r.lap[0]
 	r.armed.Store(armedAll)
 	seg.half(rxOff + boundOff).Store(bound)
-	r.own = flagAfter
-	r.flags.Store(r.own)
+	r.ownFlags = flagAfter
+	r.flags.Store(r.ownFlags)
 	seg.half(rxOff + stateOff).Store(stateAttached)
 	return r
 }
@@ -103,7 +103,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		case w&zeroMask != 0 || n > MaxLen || off+takes > r.size:
 			return rec, false, r.breach()
 		case tag == tagWrap && uint32(w) == tagWrap<<tagShift && off != 0 && wraps == 0:
-			r.pass(r.size - off)
+			r.advance(r.size - off)
 			continue
 		case tag != tagDatagram:
 			return rec, false, r.breach()
@@ -121,8 +121,8 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 	}
 }
 
-// pass goes on by n bytes.
-func (r *Rx) pass(n uint64) {
+// advance goes on by n bytes.
+func (r *Rx) advance(n uint64) {
 	before := r.at
 	if r.at += n; (before^r.at)&r.size != 0 {
 		r.lap[0], r.lap[1] = shm.Ticks(), r.lap[0]
@@ -179,14 +179,14 @@ func (r *Rx) CopyTo(p []byte) int {
 // Consume is done with it.
 func (r *Rx) Consume() {
 	r.there = false
-	r.pass(r.next.takes)
+	r.advance(r.next.takes)
 	if r.at-r.given >= giveAfter {
-		r.give()
+		r.returnBytes()
 	}
 }
 
-// give gives bytes of the ring back.
-func (r *Rx) give() {
+// returnBytes gives bytes of the ring back.
+func (r *Rx) returnBytes() {
 	if r.given != r.at && !r.ended {
 		shm.Publish()
 		r.consumedP.Store(r.at)
@@ -203,7 +203,7 @@ func (r *Rx) Arm(all bool) {
 		as = armedAll
 	}
 	if !r.ended && r.armedAs != as {
-		r.give()
+		r.returnBytes()
 		r.armedAs = as
 		r.armed.Swap(as) // a Store is no fence under the race detector (package shm)
 	}
@@ -213,8 +213,8 @@ func (r *Rx) Arm(all bool) {
 // socket may get those, and what the kernel brings next would be taken for them.
 func (r *Rx) EndAfter() {
 	if !r.ended {
-		r.own &^= flagAfter
-		r.flags.Store(r.own)
+		r.ownFlags &^= flagAfter
+		r.flags.Store(r.ownFlags)
 	}
 }
 
@@ -266,10 +266,10 @@ func (r *Rx) Close() {
 	if r.ended {
 		return
 	}
-	r.give() // the sender sees what was taken
+	r.returnBytes() // the sender sees what was taken
 	r.ended, r.there = true, false
-	r.own |= flagClosed | flagFinal
-	r.flags.Store(r.own)
+	r.ownFlags |= flagClosed | flagFinal
+	r.flags.Store(r.ownFlags)
 	_ = unix.Close(r.bell)
 	r.seg.Retire()
 }

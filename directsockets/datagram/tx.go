@@ -79,9 +79,9 @@ func NewTx(seg *Segment, bell int, now int64, sends *KernelSends) *Tx {
 	_, _ = sends.Take()
 	return &Tx{
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring), rewind: uint64(seg.ring / 4),
-		byKernel: seg.word(txOff + byKernelOff), dropped: seg.word(txOff + droppedOff),
-		busy:      seg.word(txOff + busyOff),
-		consumedP: seg.word(rxOff + consumedOff), takenP: seg.word(rxOff + takenOff), dryP: seg.word(rxOff + dryOff),
+		byKernel: seg.wordAt(txOff + byKernelOff), dropped: seg.wordAt(txOff + droppedOff),
+		busy:      seg.wordAt(txOff + busyOff),
+		consumedP: seg.wordAt(rxOff + consumedOff), takenP: seg.wordAt(rxOff + takenOff), dryP: seg.wordAt(rxOff + dryOff),
 		armed: seg.half(rxOff + armedOff), rxFlags: seg.half(rxOff + rxFlagsOff), bound: seg.half(rxOff + boundOff), st: seg.half(rxOff + stateOff),
 		kernel: 1, lastKernel: now, sends: sends, probed: now, bell: bell,
 	}
@@ -159,8 +159,8 @@ func (t *Tx) Bell() bool {
 // saysAfter reports whether a record says how many datagrams by the kernel come before it.
 func (t *Tx) saysAfter(flags uint32) bool { return flags&flagAfter != 0 && t.lostKnown }
 
-// direct reports whether the next datagram may go through the segment.
-func (t *Tx) direct(flags uint32) bool {
+// mayBeDirect reports whether the next datagram may go through the segment.
+func (t *Tx) mayBeDirect(flags uint32) bool {
 	armed := t.armed.Load()
 	after := t.saysAfter(flags)
 	switch {
@@ -180,7 +180,7 @@ func (t *Tx) rings(now int64) bool {
 	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < int64(SoftirqTime) {
 		return false
 	}
-	return !t.look() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || now-max(t.lastKernel, t.moved) >= bellLost
+	return !t.refreshHead() || t.consumed == t.put || int64(taken+t.base-t.told) >= 0 || now-max(t.lastKernel, t.moved) >= bellLost
 }
 
 // Armed reports whether the receiver may sleep in the kernel.
@@ -207,7 +207,7 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 	}
 	t.busy.Swap(1) // a full fence; a Store is none under the race detector (package shm)
 	outcome := t.publish(p, m)
-	t.release()
+	t.clearBusy()
 	if outcome == Published && t.missed() {
 		outcome = Gone
 	}
@@ -222,8 +222,8 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 	return outcome
 }
 
-// release ends what busy says.
-func (t *Tx) release() {
+// clearBusy ends what busy says.
+func (t *Tx) clearBusy() {
 	shm.Publish()
 	shm.Release(t.busy, 0)
 }
@@ -237,7 +237,7 @@ func (t *Tx) missed() bool {
 	for start := shm.Nanotime(); t.rxFlags.Load()&flagFinal == 0 && shm.Nanotime()-start < finalTime; {
 		runtime.Gosched()
 	}
-	return !t.look() || t.consumed != t.put
+	return !t.refreshHead() || t.consumed != t.put
 }
 
 // publish is Send while busy says so.
@@ -246,7 +246,7 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	switch {
 	case flags&flagClosed != 0:
 		return Gone
-	case !t.direct(flags):
+	case !t.mayBeDirect(flags):
 		return ByKernel
 	}
 	head, w := recordHead, uint64(len(p))|tagDatagram<<tagShift|uint64(m.TOS)<<tosShift|uint64(m.TTL)<<ttlShift
@@ -259,7 +259,7 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 		}
 	}
 	n := takenBy(w)
-	if t.put-t.consumed >= t.rewind && !t.look() {
+	if t.put-t.consumed >= t.rewind && !t.refreshHead() {
 		return Gone
 	}
 	off := t.put % t.size
@@ -268,11 +268,11 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	if wrap {
 		need += t.size - off
 	}
-	if !t.fits(need, n) {
-		if !t.look() {
+	if !t.hasRoom(need, n) {
+		if !t.refreshHead() {
 			return Gone
 		}
-		if !t.fits(need, n) {
+		if !t.hasRoom(need, n) {
 			return NoRoom
 		}
 	}
@@ -300,8 +300,8 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	return Published
 }
 
-// fits reports whether need bytes fit, of which a record has n.
-func (t *Tx) fits(need, n uint64) bool {
+// hasRoom reports whether need bytes fit, of which a record has n.
+func (t *Tx) hasRoom(need, n uint64) bool {
 	in := t.put - t.consumed
 	if in+need+align > t.size {
 		return false
@@ -310,8 +310,8 @@ func (t *Tx) fits(need, n uint64) bool {
 	return bound == 0 || in == 0 || in+n <= bound*n/(n+perRecord)
 }
 
-// look looks what the receiver has given back. False: that is impossible.
-func (t *Tx) look() bool {
+// refreshHead looks what the receiver has given back. False: that is impossible.
+func (t *Tx) refreshHead() bool {
 	c := t.consumedP.Load()
 	if c-t.consumed > t.put-t.consumed {
 		return false
@@ -324,7 +324,7 @@ func (t *Tx) look() bool {
 
 // Consumed is the count of bytes that the receiver has given back; all: it has everything.
 func (t *Tx) Consumed() (n uint64, all bool) {
-	if t.ended || !t.look() {
+	if t.ended || !t.refreshHead() {
 		t.Close()
 		return t.put, true
 	}

@@ -73,7 +73,7 @@ func New(dir string) (p *Pairs, err error) {
 	}
 	defer root.Close()
 	if at == "" {
-		p.link, err = attach(root, p.program)
+		p.link, err = attachProgram(root, p.program)
 		return p, err
 	}
 	if p.link, err = pinnedLink(at, root, p.program); err != nil {
@@ -82,8 +82,8 @@ func New(dir string) (p *Pairs, err error) {
 	return p, unpinOthers(at)
 }
 
-// attach has a program see the handshakes below a cgroup.
-func attach(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
+// attachProgram has a program see the handshakes below a cgroup.
+func attachProgram(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
 	l, err := link.AttachCgroup(link.CgroupOptions{
 		Path: fmt.Sprintf("/proc/self/fd/%d", cgroup.Fd()), Attach: ebpf.AttachCGroupSockOps, Program: program,
 	})

@@ -96,7 +96,7 @@ func pinnedLink(at string, cgroup *os.File, program *ebpf.Program) (link.Link, e
 			return nil, fmt.Errorf("%w: %w", ErrPin, errors.Join(err, gone))
 		}
 	}
-	if l, err = attach(cgroup, program); err != nil {
+	if l, err = attachProgram(cgroup, program); err != nil {
 		return nil, err
 	}
 	if err := l.Pin(path); err != nil {

@@ -112,58 +112,62 @@ func (m maps) close() {
 // assembly is a program that is being written.
 type assembly struct{ asm.Instructions }
 
-func (a *assembly) add(i ...asm.Instruction) { a.Instructions = append(a.Instructions, i...) }
+func (a *assembly) addInstructions(i ...asm.Instruction) {
+	a.Instructions = append(a.Instructions, i...)
+}
 
 // label marks the next instruction, which is of no effect.
-func (a *assembly) label(name string) { a.add(asm.Mov.Reg(asm.R6, asm.R6).WithSymbol(name)) }
+func (a *assembly) label(name string) {
+	a.addInstructions(asm.Mov.Reg(asm.R6, asm.R6).WithSymbol(name))
+}
 
 // lookup leaves a pointer to a place of an array in R9, or goes to end; its index is at atIndex.
 func (a *assembly) lookup(in *ebpf.Map, end string) {
-	a.add(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex), asm.FnMapLookupElem.Call(),
+	a.addInstructions(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex), asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(asm.R9, asm.R0))
 }
 
 // index writes one made of the register's lowest bits to atIndex.
 func (a *assembly) index(r asm.Register) {
-	a.add(asm.And.Imm(r, maxPairs-1), asm.StoreMem(asm.RFP, atIndex, r, asm.Word))
+	a.addInstructions(asm.And.Imm(r, maxPairs-1), asm.StoreMem(asm.RFP, atIndex, r, asm.Word))
 }
 
 // numbers leaves the numbers of a connection in R7, and the index of their place at atIndex; client
 // and server are the fields that have them.
 func (a *assembly) numbers(client, server int16) {
-	a.add(asm.LoadMem(asm.R7, asm.R6, client, asm.Word), asm.LoadMem(asm.R1, asm.R6, server, asm.Word), asm.Mov.Reg(asm.R2, asm.R7),
+	a.addInstructions(asm.LoadMem(asm.R7, asm.R6, client, asm.Word), asm.LoadMem(asm.R1, asm.R6, server, asm.Word), asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Xor.Reg(asm.R2, asm.R1))
 	a.index(asm.R2)
-	a.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R7, asm.R1))
+	a.addInstructions(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R7, asm.R1))
 }
 
 // lock takes the place of opened at R9, or goes to end: who has it is another connection's
 // handshake, of which one in 65,536 has the same place.
 func (a *assembly) lock(end string) {
-	a.add(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 1), asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock), asm.JNE.Imm(asm.R0, 0, end))
+	a.addInstructions(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 1), asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock), asm.JNE.Imm(asm.R0, 0, end))
 }
 
 func (a *assembly) unlock() {
-	a.add(asm.Mov.Imm(asm.R1, 0), asm.Xchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock))
+	a.addInstructions(asm.Mov.Imm(asm.R1, 0), asm.Xchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock))
 }
 
 // field copies a field of the socket to the value at R9.
 func (a *assembly) field(from, to int16) {
-	a.add(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.R9, to, asm.R1, asm.Word))
+	a.addInstructions(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.R9, to, asm.R1, asm.Word))
 }
 
 // program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the cookie
 // of the client's socket, R9 a place.
 func (m maps) program() (*ebpf.Program, error) {
 	var a assembly
-	a.add(asm.Mov.Reg(asm.R6, asm.R1),
+	a.addInstructions(asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R1, asm.R6, ctxOp, asm.Word),
 		asm.JEq.Imm(asm.R1, opPassiveEstablished, "passive"),
 		asm.JNE.Imm(asm.R1, opActiveEstablished, "end"))
 	m.active(&a)
 	a.label("passive")
 	m.passive(&a)
-	a.add(asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
+	a.addInstructions(asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "exn_pairing", Type: ebpf.SockOps, Instructions: a.Instructions, License: "Apache-2.0"})
 	if err != nil {
 		return nil, fmt.Errorf("pairing: program: %w", err)
@@ -174,35 +178,35 @@ func (m maps) program() (*ebpf.Program, error) {
 // active is for the side that connected: it takes the place of its numbers.
 func (m maps) active(a *assembly) {
 	a.numbers(ctxSndUna, ctxRcvNxt)
-	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.FnGetSocketCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0),
+	a.addInstructions(asm.Mov.Reg(asm.R1, asm.R6), asm.FnGetSocketCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0),
 		asm.FnKtimeGetCoarseNs.Call(), asm.StoreMem(asm.RFP, atNow, asm.R0, asm.DWord))
 	a.lookup(m.opened, "end")
 	a.lock("end")
-	a.add(asm.LoadMem(asm.R3, asm.RFP, atNow, asm.DWord),
+	a.addInstructions(asm.LoadMem(asm.R3, asm.RFP, atNow, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R7, "others"),
 		asm.Mov.Imm(asm.R8, 0), // two claim to be it
 		asm.Ja.Label("take"))
-	a.add(asm.LoadMem(asm.R1, asm.R9, openedSince, asm.DWord).WithSymbol("others"),
+	a.addInstructions(asm.LoadMem(asm.R1, asm.R9, openedSince, asm.DWord).WithSymbol("others"),
 		asm.JEq.Imm(asm.R1, 0, "take"),
 		asm.Add.Imm(asm.R1, youngTime),
 		asm.JGT.Reg(asm.R1, asm.R3, "taken"))
-	a.add(asm.StoreMem(asm.R9, openedNumbers, asm.R7, asm.DWord).WithSymbol("take"),
+	a.addInstructions(asm.StoreMem(asm.R9, openedNumbers, asm.R7, asm.DWord).WithSymbol("take"),
 		asm.StoreMem(asm.R9, openedCookie, asm.R8, asm.DWord),
 		asm.StoreMem(asm.R9, openedSince, asm.R3, asm.DWord))
 	a.field(ctxRemotePort, openedPort)
 	a.label("taken")
 	a.unlock()
-	a.add(asm.Ja.Label("end"))
+	a.addInstructions(asm.Ja.Label("end"))
 }
 
 // passive is for the side that listens: it looks for its client's socket, and makes the pair.
 func (m maps) passive(a *assembly) {
 	a.numbers(ctxRcvNxt, ctxSndUna)
 	a.lookup(m.opened, "end")
-	a.add(asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord), asm.JNE.Reg(asm.R1, asm.R7, "end")) // not of this host
+	a.addInstructions(asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord), asm.JNE.Reg(asm.R1, asm.R7, "end")) // not of this host
 	a.lock("end")
-	a.add(asm.Mov.Imm(asm.R8, 0),
+	a.addInstructions(asm.Mov.Imm(asm.R8, 0),
 		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R7, "seen"),
 		asm.LoadMem(asm.R8, asm.R9, openedCookie, asm.DWord),
@@ -215,10 +219,10 @@ func (m maps) passive(a *assembly) {
 		asm.StoreMem(asm.R9, openedSince, asm.R1, asm.DWord))
 	a.label("seen")
 	a.unlock()
-	a.add(asm.JEq.Imm(asm.R8, 0, "end"), asm.Mov.Reg(asm.R2, asm.R8))
+	a.addInstructions(asm.JEq.Imm(asm.R8, 0, "end"), asm.Mov.Reg(asm.R2, asm.R8))
 	a.index(asm.R2)
 	a.lookup(m.pairs, "end")
-	a.add(asm.LoadMem(asm.R0, asm.R9, pairChanges, asm.DWord),
+	a.addInstructions(asm.LoadMem(asm.R0, asm.R9, pairChanges, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R0), asm.And.Imm(asm.R3, 1), asm.JNE.Imm(asm.R3, 0, "end"), // another one is being written
 		asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R1, asm.R0), asm.Add.Imm(asm.R1, 1),
 		asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, pairChanges), asm.JNE.Reg(asm.R0, asm.R3, "end"),
@@ -227,31 +231,31 @@ func (m maps) passive(a *assembly) {
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.R9, pairCookie, asm.R1, asm.DWord), // a client with two servers
 		asm.Ja.Label("made"))
-	a.add(asm.StoreMem(asm.R9, pairClient, asm.R8, asm.DWord).WithSymbol("pair"))
+	a.addInstructions(asm.StoreMem(asm.R9, pairClient, asm.R8, asm.DWord).WithSymbol("pair"))
 	for _, h := range []struct {
 		of asm.BuiltinFunc
 		to int16
 	}{{asm.FnGetSocketCookie, pairCookie}, {asm.FnGetNetnsCookie, pairNetns}} {
-		a.add(asm.Mov.Reg(asm.R1, asm.R6), h.of.Call(), asm.StoreMem(asm.R9, h.to, asm.R0, asm.DWord))
+		a.addInstructions(asm.Mov.Reg(asm.R1, asm.R6), h.of.Call(), asm.StoreMem(asm.R9, h.to, asm.R0, asm.DWord))
 	}
 	a.field(ctxLocalPort, pairLocalPort)
 	a.field(ctxRemotePort, pairRemotePort)
-	a.add(asm.StoreMem(asm.R9, pairFirst, asm.R7, asm.Word), asm.Mov.Reg(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32), asm.StoreMem(asm.R9, pairFirst+4, asm.R1, asm.Word))
+	a.addInstructions(asm.StoreMem(asm.R9, pairFirst, asm.R7, asm.Word), asm.Mov.Reg(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32), asm.StoreMem(asm.R9, pairFirst+4, asm.R1, asm.Word))
 	a.field(ctxFamily, pairFamily)
-	a.add(asm.JEq.Imm(asm.R1, afInet, "IPv4")) // field leaves it in R1
+	a.addInstructions(asm.JEq.Imm(asm.R1, afInet, "IPv4")) // field leaves it in R1
 	for i := int16(0); i < 16; i += 4 {
 		a.field(ctxLocalIP6+i, pairLocalIP+i)
 		a.field(ctxRemoteIP6+i, pairRemoteIP+i)
 	}
-	a.add(asm.Ja.Label("made"))
+	a.addInstructions(asm.Ja.Label("made"))
 	a.label("IPv4")
 	a.field(ctxLocalIP4, pairLocalIP)
 	a.field(ctxRemoteIP4, pairRemoteIP)
 	// Only an atomic operation that fetches is ordered after the stores before it: an addition that
 	// does not may be seen before them on arm64.
-	a.add(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.FetchAdd.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))
+	a.addInstructions(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.FetchAdd.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))
 	// A port that was translated.
-	a.add(asm.LoadMem(asm.R7, asm.RFP, atPort, asm.Word),
+	a.addInstructions(asm.LoadMem(asm.R7, asm.RFP, atPort, asm.Word),
 		asm.HostTo(asm.BE, asm.R7, asm.Word),
 		asm.LoadMem(asm.R8, asm.R6, ctxLocalPort, asm.Word),
 		asm.JEq.Reg(asm.R7, asm.R8, "end"),
@@ -260,6 +264,6 @@ func (m maps) passive(a *assembly) {
 		asm.StoreImm(asm.RFP, atPort+4, 0, asm.Byte),
 		asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort), asm.FnMapLookupElem.Call(),
 		asm.JNE.Imm(asm.R0, 0, "end")) // that is known
-	a.add(asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort),
+	a.addInstructions(asm.LoadMapPtr(asm.R1, m.services.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atPort),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, atPort+4), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call())
 }

@@ -47,17 +47,17 @@ const numbers = 1<<(32-numberShift) - 1
 func (e *End) Due() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bell >= 0 && (e.full() || shm.HungUp(e.bell))
+	return e.bell >= 0 && (e.isFull() || shm.HungUp(e.bell))
 }
 
 // Full reports whether the doorbell has been left unread for long.
 func (e *End) Full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bell >= 0 && e.full()
+	return e.bell >= 0 && e.isFull()
 }
 
-func (e *End) full() bool { return (e.attention.Word()>>numberShift-e.hushed)&numbers > e.unread }
+func (e *End) isFull() bool { return (e.attention.Word()>>numberShift-e.hushed)&numbers > e.unread }
 
 func (e *End) hush() {
 	e.mu.Lock()
@@ -91,9 +91,9 @@ func closeAll(fds []int) func() {
 	}
 }
 
-// arm sets a flag of the attention word, with a new number, and orders it before
+// armFlag sets a flag of the attention word, with a new number, and orders it before
 // what is looked at next.
-func (e *End) arm(flag uint32) {
+func (e *End) armFlag(flag uint32) {
 	if e.bad.Load() {
 		return
 	}

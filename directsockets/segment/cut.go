@@ -38,7 +38,7 @@ func Cut(fd int, want func(Info) bool) (of Info, heed bool, err error) {
 	if n, err := unix.Pread(fd, b[:], 0); err != nil || n != len(b) {
 		return of, false, errOther
 	}
-	if h.get(&b, int(st.Size)) != nil || !want(h.info) {
+	if h.decode(&b, int(st.Size)) != nil || !want(h.info) {
 		return of, false, errOther
 	}
 	heed = true

@@ -124,7 +124,7 @@ func TestFallenBackNodeLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node.commit(demote, TagDemote, 0)
+		node.publish(demote, TagDemote, 0)
 		if stands {
 			node.raise(standsFlag)
 		}

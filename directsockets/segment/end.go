@@ -336,5 +336,5 @@ func (e *End) SameCPU() bool {
 	return cpu != 0 && e.peer.cpu.Load() == cpu
 }
 
-// keep keeps the memory mapped up to here.
-func (e *End) keep() { runtime.KeepAlive(e.seg) }
+// keepMapped keeps the memory mapped up to here.
+func (e *End) keepMapped() { runtime.KeepAlive(e.seg) }

@@ -24,7 +24,7 @@ func (e *End) FallBack() error {
 	}
 	r.resumed, r.phase = r.phase, phaseDemoted
 	r.fallenBack = true
-	e.give()
+	e.returnSlots()
 	e.own.fallbackSlot.Store(r.count)
 	e.own.fallbackOff.Store(uint32(r.curLen - r.cur.Len()))
 	e.raise(fallenBackFlag)
@@ -76,7 +76,7 @@ func (e *End) Left() (from, until uint64, err error) {
 	}
 	off := uint64(r.curLen - r.cur.Len())
 	impossible := false
-	e.scan(func(tag Tag, n int) bool {
+	e.scanMessages(func(tag Tag, n int) bool {
 		switch tag {
 		case TagVELO, TagVELOLast, TagRMAInfo:
 			r.left += uint64(n)
@@ -135,7 +135,7 @@ func (e *End) RecvRest(p []byte) (n int, err error) {
 			r.left -= uint64(k)
 		}
 	}
-	e.keep()
+	e.keepMapped()
 	switch {
 	case n > 0:
 		return n, nil
@@ -158,7 +158,7 @@ func (e *End) PeerReturned() bool { return e.peer.attention.Load()&returnedFlag 
 func (e *End) Readable() int {
 	sum := 0
 	if (e.rx.phase == phaseDirect || e.rx.fallenBack) && !e.bad.Load() {
-		e.scan(func(tag Tag, n int) bool {
+		e.scanMessages(func(tag Tag, n int) bool {
 			sum += n
 			return !slices.Contains(ends, tag)
 		})
@@ -191,16 +191,16 @@ var ends = []Tag{TagShutdown, TagDemote, TagPause}
 
 // ending reports whether the first of ends in the queue is one of tags.
 func (e *End) ending(tags ...Tag) (found bool) {
-	e.scan(func(tag Tag, _ int) bool {
+	e.scanMessages(func(tag Tag, _ int) bool {
 		found = slices.Contains(tags, tag)
 		return !slices.Contains(ends, tag)
 	})
 	return found
 }
 
-// scan calls f with the messages that have come, and the bytes that each says it
+// scanMessages calls f with the messages that have come, and the bytes that each says it
 // has, until f returns false.
-func (e *End) scan(f func(tag Tag, n int) bool) {
+func (e *End) scanMessages(f func(tag Tag, n int) bool) {
 	r := &e.rx
 	for i := range uint64(len(r.queue)) {
 		w, s, ok := e.statusAt(r.count + i)

@@ -14,7 +14,7 @@ func FuzzHeader(f *testing.F) {
 			Nonce: [16]byte{1, 2, 3}, Client: netip.MustParseAddrPort("10.0.0.1:40000"), Server: netip.MustParseAddrPort("[fe80::1]:80"),
 		}}
 		var b [headLen]byte
-		h.put(&b)
+		h.encode(&b)
 		f.Add(b[:], size)
 		f.Add(b[:], size-4096)
 		for _, at := range []int{headMagicOff, headVersionOff, headSlotsOff, headRingOff, headRingOff + 7, headSizeOff + 3, headDeviceOff} {
@@ -28,7 +28,7 @@ func FuzzHeader(f *testing.F) {
 		copy(b[:], text)
 		before := header{slots: 1}
 		h := before
-		if h.get(&b, size) != nil {
+		if h.decode(&b, size) != nil {
 			if h != before {
 				t.Fatal("changed by what was refused")
 			}
@@ -41,7 +41,7 @@ func FuzzHeader(f *testing.F) {
 		if (Config{Slots: h.slots, Ring: h.ring}).check() != nil || 1<<log2(h.slots) != h.slots {
 			t.Fatalf("%+v", h)
 		}
-		h.put(&again)
+		h.encode(&again)
 		if again != b {
 			t.Fatalf("% x\nbecame\n% x", b, again)
 		}

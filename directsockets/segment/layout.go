@@ -235,7 +235,7 @@ func sizeOf(slots, ring int) (size, rings int) {
 	return rings + 2*ring, rings
 }
 
-func (h *header) put(b *[headLen]byte) {
+func (h *header) encode(b *[headLen]byte) {
 	copy(b[headMagicOff:], magic)
 	binary.LittleEndian.PutUint32(b[headVersionOff:], Version)
 	binary.LittleEndian.PutUint32(b[headSlotsOff:], uint32(h.slots))
@@ -250,9 +250,9 @@ func (h *header) put(b *[headLen]byte) {
 	b[headDeviceOff] = h.info.Device()
 }
 
-// get decodes the header of a segment of size bytes. It leaves h unchanged on
+// decode decodes the header of a segment of size bytes. It leaves h unchanged on
 // error.
-func (h *header) get(b *[headLen]byte, size int) error {
+func (h *header) decode(b *[headLen]byte, size int) error {
 	if string(b[headMagicOff:headVersionOff]) != magic {
 		return fmt.Errorf("%w: not the segment of a direct socket", ErrSegment)
 	}

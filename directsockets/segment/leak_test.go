@@ -39,7 +39,7 @@ func TestLeaks(t *testing.T) {
 			if _, err := c.SendRegion(r, 0, 100); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.pass(r.mem.Fd()); err != nil { // one that no REGION speaks of
+			if err := c.passDescriptor(r.mem.Fd()); err != nil { // one that no REGION speaks of
 				t.Fatal(err)
 			}
 		}

@@ -330,7 +330,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 		if fault == leavePublishes && c.tx.back.begun && c.tx.phase == phaseDirect && len(rest) > 0 {
 			if slot, err := c.slot(); err == nil {
 				slot.Payload().Fill(rest[:1])
-				c.commit(slot, TagVELOLast, 1)
+				c.publish(slot, TagVELOLast, 1)
 				rest = rest[1:]
 			}
 		}

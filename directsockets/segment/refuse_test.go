@@ -18,14 +18,14 @@ func goodHeader() (b []byte, size int) {
 	size, _ = sizeOf(minSlots, minRing)
 	h := header{slots: minSlots, ring: minRing, size: size, info: testInfo}
 	var head [headLen]byte
-	h.put(&head)
+	h.encode(&head)
 	return head[:], size
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
 	b, size := goodHeader()
 	var h header
-	if err := h.get((*[headLen]byte)(b), size); err != nil {
+	if err := h.decode((*[headLen]byte)(b), size); err != nil {
 		t.Fatal(err)
 	}
 	if want := (header{slots: minSlots, ring: minRing, size: size, info: testInfo}); h != want {

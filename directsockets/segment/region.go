@@ -83,7 +83,7 @@ func (e *End) Share(r *Region) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := e.pass(r.mem.Fd()); err != nil {
+	if err := e.passDescriptor(r.mem.Fd()); err != nil {
 		return 0, err
 	}
 	o.list = append(o.list, r)
@@ -96,13 +96,13 @@ func (e *End) Share(r *Region) (uint32, error) {
 	p.PutUint32(regionNumberOff, n)
 	p.PutUint32(regionNumberOff+4, 0)
 	p.PutUint64(regionSizeOff, uint64(r.mem.Len()))
-	e.commit(s, TagRegion, regionLen)
+	e.publish(s, TagRegion, regionLen)
 	e.published()
 	return n, nil
 }
 
-// pass hands a descriptor to the peer over the doorbell.
-func (e *End) pass(fd int) error {
+// passDescriptor hands a descriptor to the peer over the doorbell.
+func (e *End) passDescriptor(fd int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if fd < 0 || e.bell < 0 || e.bad.Load() {
@@ -157,7 +157,7 @@ func (e *End) Taken(ticket uint64) (bool, error) {
 
 // ArmTaken is ArmTX for Taken.
 func (e *End) ArmTaken(ticket uint64) (ready bool) {
-	e.arm(armTX)
+	e.armFlag(armTX)
 	if ok, err := e.Taken(ticket); !ok && err == nil {
 		return false
 	}
@@ -174,7 +174,7 @@ func (e *End) region(p foreign.Memory) bool {
 	if number < 1 || number > maxRegions || size < 1 || size > maxRegion || e.inbound(number).Len() != 0 {
 		return false
 	}
-	fd := e.passed()
+	fd := e.passedDescriptor()
 	if fd < 0 {
 		return false
 	}
@@ -192,8 +192,8 @@ func (e *End) region(p foreign.Memory) bool {
 	return true
 }
 
-// passed is the first descriptor that came over the doorbell; -1 if none did.
-func (e *End) passed() int {
+// passedDescriptor is the first descriptor that came over the doorbell; -1 if none did.
+func (e *End) passedDescriptor() int {
 	e.hush()
 	if e.heard != nil {
 		e.heard()

@@ -106,8 +106,8 @@ func (l *lane) afterPause() bool {
 	return l.phase == lanePaused || l.phase == laneShadow && l.count > 0
 }
 
-// next counts a message; false: the protocol does not allow it now.
-func (l *lane) next(tag Tag, p []byte) bool {
+// countMessage counts a message; false: the protocol does not allow it now.
+func (l *lane) countMessage(tag Tag, p []byte) bool {
 	if l.phase > laneDirect || (l.phase == laneShadow) != (tag == TagPromote) {
 		return false
 	}
@@ -131,7 +131,7 @@ func (l *lane) next(tag Tag, p []byte) bool {
 			place:   binary.LittleEndian.Uint64(p[rmaPlaceOff:]),
 			advance: binary.LittleEndian.Uint64(p[rmaAdvanceOff:]),
 		}
-		if i.mode != modePut || !i.fits(l.ring) || i.advance < i.size || i.advance > l.ring-(l.advances-l.freed) {
+		if i.mode != modePut || !i.liesWithin(l.ring) || i.advance < i.size || i.advance > l.ring-(l.advances-l.freed) {
 			return false
 		}
 		l.advances += i.advance
@@ -264,7 +264,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 		return say, say != 0
 	}
 	// What the program sends after this barrier it looks for FALLEN_BACK after.
-	e.arm(armRX)
+	e.armFlag(armRX)
 	returned := e.PeerReturned()
 	_, _, more := e.status()
 	if r.parted {
@@ -302,7 +302,7 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 		return false, e.breach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
-	if !r.out.next(m.Tag, m.Payload()) {
+	if !r.out.countMessage(m.Tag, m.Payload()) {
 		return false, e.breach()
 	}
 	e.rx.count++
@@ -460,7 +460,7 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 		return 0, fmt.Errorf("%w: message %d does not fit into the queue", ErrRelay, r.in.count)
 	case err != nil:
 		return 0, err
-	case !r.in.next(tag, p):
+	case !r.in.countMessage(tag, p):
 		return 0, fmt.Errorf("%w: message %d, of type %d and %d bytes", ErrRelay, r.in.count, tag, len(p))
 	}
 	switch tag {
@@ -481,7 +481,7 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 		e.tx.put = r.in.advances
 	}
 	s.Payload().Fill(p)
-	e.commit(s, tag, len(p))
+	e.publish(s, tag, len(p))
 	return n, nil
 }
 
@@ -549,7 +549,7 @@ func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
 	if space {
 		flags |= armTX
 	}
-	e.arm(flags)
+	e.armFlag(flags)
 	if _, _, ok := e.status(); ok && !r.hasParted() || e.bad.Load() {
 		return true
 	}

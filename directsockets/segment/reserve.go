@@ -11,7 +11,7 @@ import (
 func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	t := &e.tx
 	if now := shm.Ticks(); int64(now-t.looked) >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
-		e.look(now)
+		e.checkPeerAlive(now)
 	}
 	if err := e.sendable(); err != nil {
 		return m, err
@@ -20,7 +20,7 @@ func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	if _, err := e.slot(); err != nil {
 		return m, err
 	}
-	got, skip := e.room(min(n, e.tuning.Chunk))
+	got, skip := e.findRoom(min(n, e.tuning.Chunk))
 	switch {
 	case got < 0:
 		return m, e.breach()
@@ -61,7 +61,7 @@ func (e *End) Commit(n int) error {
 	e.count.Add(SentDirect, uint64(n))
 	e.count.Set(RingUsed, t.put-t.freed)
 	e.published()
-	e.keep()
+	e.keepMapped()
 	return nil
 }
 

@@ -24,7 +24,7 @@ type returning struct {
 func (e *End) ReturnToTCP(write func(p []byte) (int, error)) error {
 	t, b := &e.tx, &e.tx.back
 	var buf []byte // private, as nobody knows how often write reads it
-	defer e.keep()
+	defer e.keepMapped()
 	if e.bad.Load() {
 		return ErrCorrupt
 	}
@@ -77,11 +77,11 @@ func (e *End) unconsumed(count uint64) (data foreign.Memory, last bool, err erro
 		}
 	case TagRMAInfo:
 		info := decodeInfo(s.Payload())
-		if info.mode == modePut && info.fits(uint64(t.mem.Len())) {
+		if info.mode == modePut && info.liesWithin(uint64(t.mem.Len())) {
 			return t.mem.Part(int(info.place), int(info.size)), false, nil
 		}
 		if i := uint64(info.region) - 1; info.mode == modeGet && i < uint64(len(t.regions.list)) {
-			if mem := t.regions.list[i].memory(); info.fits(uint64(mem.Len())) {
+			if mem := t.regions.list[i].memory(); info.liesWithin(uint64(mem.Len())) {
 				return mem.Part(int(info.place), int(info.size)), false, nil
 			}
 		}
@@ -121,11 +121,11 @@ func (e *End) putInfo(s *foreign.Slot, i rmaInfo) {
 	p.PutUint64(rmaPlaceOff, i.place)
 	p.PutUint64(rmaAdvanceOff, i.advance)
 	p.PutUint32(rmaRegionOff, i.region)
-	e.commit(s, TagRMAInfo, rmaLen)
+	e.publish(s, TagRMAInfo, rmaLen)
 	e.count.Add(SentRMAInfo, 1)
 }
 
-// fits reports whether the data lies within size bytes.
-func (i *rmaInfo) fits(size uint64) bool {
+// liesWithin reports whether the data lies within size bytes.
+func (i *rmaInfo) liesWithin(size uint64) bool {
 	return i.size >= 1 && i.size <= maxRMA && i.size <= size && i.place <= size-i.size
 }

@@ -132,7 +132,7 @@ func (e *End) Recv(p []byte) (n int, err error) {
 		e.took(k)
 		n += k
 	}
-	e.keep()
+	e.keepMapped()
 	if n > 0 {
 		return n, nil
 	}
@@ -154,7 +154,7 @@ func (e *End) velo(p []byte) (n int) {
 		lasts += last
 		r.count++
 		if r.count-r.given >= uint64(len(r.queue)/4) {
-			e.give()
+			e.returnSlots()
 		}
 	}
 	if n > 0 {
@@ -164,7 +164,7 @@ func (e *End) velo(p []byte) (n int) {
 			e.count.Add(ReceivedVELO, all-lasts)
 		}
 		if r.given != r.count && e.peer.attention.Load()&armTX != 0 {
-			e.give()
+			e.returnSlots()
 		}
 	}
 	return n
@@ -216,7 +216,7 @@ func (e *End) message() error {
 		if n != rmaLen {
 			return e.breach()
 		}
-		if !e.find(e.info(s)) {
+		if !e.findData(e.info(s)) {
 			return e.breach()
 		}
 		e.count.Add(ReceivedRMAInfo, 1)
@@ -242,7 +242,7 @@ func (e *End) message() error {
 		if !bare { // as in last
 			e.count.Add(counter, 1)
 		}
-		e.give()
+		e.returnSlots()
 		return err
 	case TagRegion:
 		if n != regionLen || !e.region(s.Payload()) {
@@ -272,19 +272,19 @@ func (e *End) info(s *foreign.Slot) *rmaInfo {
 	return &r.info
 }
 
-// find has cur be the data that an RMA_INFO speaks of. False: it cannot be.
-func (e *End) find(info *rmaInfo) bool {
+// findData has cur be the data that an RMA_INFO speaks of. False: it cannot be.
+func (e *End) findData(info *rmaInfo) bool {
 	r := &e.rx
 	switch info.mode {
 	case modePut:
 		ring := uint64(r.mem.Len())
-		if !info.fits(ring) || info.advance < info.size || info.advance > ring {
+		if !info.liesWithin(ring) || info.advance < info.size || info.advance > ring {
 			return false
 		}
 		r.cur, r.advance = r.mem.Part(int(info.place), int(info.size)), info.advance
 	case modeGet:
 		mem := e.inbound(info.region)
-		if !info.fits(uint64(mem.Len())) {
+		if !info.liesWithin(uint64(mem.Len())) {
 			return false
 		}
 		r.cur, r.get = mem.Part(int(info.place), int(info.size)), true
@@ -300,7 +300,7 @@ func (e *End) find(info *rmaInfo) bool {
 func (e *End) empty() error {
 	r := &e.rx
 	if r.given != r.count || r.freedOut != r.freed {
-		e.give()
+		e.returnSlots()
 	}
 	if err := e.Err(); err != nil {
 		if _, _, ok := e.status(); ok {
@@ -328,16 +328,16 @@ func (e *End) skip(n int) {
 	if r.advance > 0 || r.get {
 		r.freed += r.advance
 		r.advance, r.get = 0, false
-		e.give()
+		e.returnSlots()
 		return
 	}
 	if r.count-r.given >= uint64(len(r.queue)/4) || e.peer.attention.Load()&armTX != 0 {
-		e.give()
+		e.returnSlots()
 	}
 }
 
-// give gives back slots and space.
-func (e *End) give() {
+// returnSlots gives back slots and space.
+func (e *End) returnSlots() {
 	r := &e.rx
 	shm.Publish()
 	if r.freedOut != r.freed {
@@ -358,7 +358,7 @@ func (e *End) give() {
 // ArmRX arms for a message, for a change of the peer's flags or state. True: there
 // is something already, and it is not armed. It belongs to RX.
 func (e *End) ArmRX() (ready bool) {
-	e.arm(armRX)
+	e.armFlag(armRX)
 	if !e.rxReady() {
 		return false
 	}
@@ -392,7 +392,7 @@ func (e *End) WatchRX() (ready, armed bool) {
 func (e *End) SpinRX(n int) bool {
 	r := &e.rx
 	found := shm.SpinSlot(&r.queue[r.count&uint64(len(r.queue)-1)].Status, uint32(r.count>>r.shift+1), uint32(n))
-	e.keep()
+	e.keepMapped()
 	return found
 }
 

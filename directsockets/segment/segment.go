@@ -110,7 +110,7 @@ func Create(info Info, config Config) (*Segment, error) {
 	}
 	s := &Segment{Foreign: mem, head: header{slots: config.Slots, ring: config.Ring, size: size, info: info}, rings: rings}
 	var head [headLen]byte
-	s.head.put(&head)
+	s.head.encode(&head)
 	mem.Memory().Fill(head[:])
 	controlOf(mem.Memory(), Client).state.Store(uint32(StateOffered))
 	return s, nil
@@ -131,7 +131,7 @@ func Map(fd int) (*Segment, error) {
 	s := &Segment{Foreign: mem}
 	var head [headLen]byte
 	mem.Memory().CopyTo(head[:]) // the one time that it is read
-	if err := s.head.get(&head, mem.Len()); err != nil {
+	if err := s.head.decode(&head, mem.Len()); err != nil {
 		mem.Retire()
 		return nil, err
 	}

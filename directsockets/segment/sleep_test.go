@@ -266,7 +266,7 @@ func TestDue(t *testing.T) {
 		t.Fatalf("due, or %d armings left unread", c.unread)
 	}
 	for i := range c.unread {
-		c.arm(armRX)
+		c.armFlag(armRX)
 		for range 4 { // twice what a peer rings
 			s.ring()
 		}
@@ -274,7 +274,7 @@ func TestDue(t *testing.T) {
 			t.Fatalf("due after %d armings", i+1)
 		}
 	}
-	c.arm(armRX)
+	c.armFlag(armRX)
 	if !c.Due() {
 		t.Error("not due after one more")
 	}

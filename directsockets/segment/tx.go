@@ -10,14 +10,15 @@ import (
 const (
 	line     = 64       // advances of the ring are multiples of it
 	quiet    = 8 << 10  // bytes that the ring advances before it looks whether it may start over
-	first    = 16 << 10 // bytes of a chunk at most for a receiver that waits
-	minChunk = 4096     // bytes below which a large send waits for space
-	early    = 1024     // bytes of the ring that are fetched before they are written
-	narrow   = 1 << 20  // bytes of the ring that are used at first
-	long     = 8 << 20  // bytes by which a stream has become one that gets the whole ring
-	ahead    = 7        // slots that are fetched before they are written
+	first    = 16 << 10 // the smallest limit of a chunk, for a receiver that waits
+	minChunk = 4096     // the least space that a large send makes use of
+	early    = 1024     // bytes of the ring that are prefetched for the next message
+	narrow   = 1 << 20  // bytes of the ring in use at first: see widen
+	long     = 8 << 20  // bytes after which a stream is long, and gets the whole ring
+	ahead    = 7        // how many slots before its use a slot is prefetched
 
-	// lookEvery is in ticks, about 6 ms; without ticks, lookAfter messages.
+	// Send checks the peer every lookEvery ticks, about 6 ms; without ticks, every lookAfter
+	// messages.
 	lookEvery = 1 << 24
 	lookAfter = 64
 )
@@ -41,12 +42,12 @@ type tx struct {
 	shift  uint // log2 of the number of slots
 
 	phase    phase
-	sent     uint64 // messages
-	paused   uint64 // how many they were with the last PAUSE
-	promoted uint64 // and with the last PROMOTE
-	consumed uint64 // a count of the peer's that was true once
-	put      uint64 // sum of the advances
-	freed    uint64 // a sum of the peer's that was true once
+	sent     uint64 // messages sent
+	paused   uint64 // sent after the last PAUSE
+	promoted uint64 // sent after the last PROMOTE
+	consumed uint64 // messages that the peer has consumed, as last read
+	put      uint64 // sum of the ring's advances
+	freed    uint64 // sum of the advances that the peer has freed, as last read
 	pos      int    // offset of the next byte in the ring
 	rung     uint64 // see wake
 	rings    rings
@@ -57,7 +58,7 @@ type tx struct {
 	pages    pages
 	way      way
 	at       uint64 // when the last message was sent, in ticks
-	looked   uint64 // when it was last looked whether the peer is there
+	looked   uint64 // when the peer was last checked, in ticks
 }
 
 func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memory) {
@@ -65,7 +66,7 @@ func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memo
 	t.span = min(mem.Len(), narrow)
 }
 
-// credit reads what the peer has given back. False: it cannot be.
+// credit reads the peer's counts of what it has consumed and freed. False: they are impossible.
 func (e *End) credit() bool {
 	t := &e.tx
 	c, f := e.peer.consumed.Load(), e.peer.freed.Load()
@@ -95,8 +96,8 @@ func (e *End) slot() (*foreign.Slot, error) {
 	return &t.queue[t.sent&uint64(len(t.queue)-1)], nil
 }
 
-// commit publishes the next message.
-func (e *End) commit(s *foreign.Slot, tag Tag, n int) { e.commitAt(s, tag, n, shm.Ticks()) }
+// publish publishes the next message.
+func (e *End) publish(s *foreign.Slot, tag Tag, n int) { e.commitAt(s, tag, n, shm.Ticks()) }
 
 // commitAt publishes the next message, which was sent at now.
 func (e *End) commitAt(s *foreign.Slot, tag Tag, n int, now uint64) {
@@ -113,7 +114,7 @@ func (e *End) commitAt(s *foreign.Slot, tag Tag, n int, now uint64) {
 	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)].Status)
 }
 
-// published wakes the peer if it has armed, and looks at what it has said.
+// published wakes the peer if the peer has armed RX.
 func (e *End) published() {
 	e.barrier()
 	if a := e.peer.attention.Load(); a&armRX != 0 && e.wake(a, armRX, &e.tx.rung) {
@@ -123,7 +124,7 @@ func (e *End) published() {
 	}
 }
 
-// standing returns why TX cannot continue; nil: it can.
+// standing returns why TX cannot send any message; nil: it can.
 func (e *End) standing() error {
 	switch {
 	case e.bad.Load():
@@ -140,7 +141,8 @@ func (e *End) standing() error {
 	return e.interrupted()
 }
 
-// sendable is standing for data, which a cut network ends, and a switch.
+// sendable returns why TX cannot send data; nil: it can. Besides the reasons of standing, the
+// network may be cut, or an operator has switched the connection to TCP.
 func (e *End) sendable() error {
 	if err := e.standing(); err != nil {
 		return err
@@ -157,7 +159,7 @@ func (e *End) goesBack() error {
 	return nil
 }
 
-// interrupted returns what the peer has done to this direction.
+// interrupted returns an error if the peer has gone or has fallen back.
 func (e *End) interrupted() error {
 	a := e.peer.attention.Load()
 	if err := e.departed(a); err != nil {
@@ -187,9 +189,10 @@ func (e *End) Promote(tcpBytes uint64) error {
 	return e.promote(tcpBytes)
 }
 
-// PromoteToPause is Promote where that returns ErrCut, for Pause alone, which has to follow: the
-// node at the other side can tell its program that this direction is on the shadow only after PAUSE
-// (Lost). ErrCut: nobody wants to know that. It belongs to TX.
+// PromoteToPause replaces Promote after that has returned ErrCut, on a relayed connection. The
+// caller then calls Pause: only PAUSE lets the node at the other side tell its program that this
+// direction is on the shadow (Lost). ErrCut: no such node, so nothing is to be told. It belongs
+// to TX.
 func (e *End) PromoteToPause(tcpBytes uint64) error {
 	if e.tx.phase != phaseShadow || !e.Relayed() || !e.MayPause() {
 		return ErrCut
@@ -206,7 +209,7 @@ func (e *End) promote(tcpBytes uint64) error {
 		return err
 	}
 	s.Payload().PutUint64(0, tcpBytes)
-	e.commit(s, TagPromote, promoteLen)
+	e.publish(s, TagPromote, promoteLen)
 	e.tx.promoted = e.tx.sent
 	e.tx.phase = phaseDirect
 	e.published()
@@ -219,12 +222,12 @@ func (e *End) Send(p []byte) (n int, err error) {
 	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 || e.switched() {
 		return 0, e.sendable()
 	}
-	now := e.tx.at // an old one will do for large sends
+	now := e.tx.at // for a large send the time of the last message is exact enough
 	if len(p) <= e.tuning.Threshold {
 		now = shm.Ticks()
 	}
 	if int64(now-e.tx.looked) >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
-		if e.look(now); e.gone.Load() {
+		if e.checkPeerAlive(now); e.gone.Load() {
 			return 0, e.standing()
 		}
 	}
@@ -243,7 +246,7 @@ func (e *End) Send(p []byte) (n int, err error) {
 			break
 		}
 	}
-	e.keep()
+	e.keepMapped()
 	if e.tx.sent >= e.tx.pages.turn {
 		e.giveBack()
 	}
@@ -256,9 +259,9 @@ func (e *End) Send(p []byte) (n int, err error) {
 	return n, err
 }
 
-// look finds out whether the peer has been killed, of which nobody is told who only sends: what it
-// sends would be lost without an error until the queue is full.
-func (e *End) look(now uint64) {
+// checkPeerAlive finds out whether the peer has been killed, of which nobody is told who only
+// sends: what it sends would be lost without an error until the queue is full.
+func (e *End) checkPeerAlive(now uint64) {
 	e.tx.looked = now
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -267,10 +270,10 @@ func (e *End) look(now uint64) {
 	}
 }
 
-// SendVELO is Send in VELO messages only, for when the ring has no room (thesis
-// section 5.5.3.2). What it sends fits into the slots that are free. ErrAgain: none
-// is, or the other side is a node, which brings a ring's bytes to another host for much less
-// than so many messages. It belongs to TX.
+// SendVELO is Send in VELO messages only, for when the ring has no room (thesis section
+// 5.5.3.2). It sends as much as the free slots hold. ErrAgain: no slot is free, or the other
+// side is a node: a node carries the ring's bytes to another host at much less cost than so many
+// messages. It belongs to TX.
 func (e *End) SendVELO(p []byte) (n int, err error) {
 	if err := e.sendable(); err != nil {
 		return 0, err
@@ -284,11 +287,11 @@ func (e *End) SendVELO(p []byte) (n int, err error) {
 			err = nil
 		}
 	}
-	e.keep()
+	e.keepMapped()
 	return n, err
 }
 
-// whole is how many VELO messages a send shows to the peer at once.
+// whole is how many VELO messages at most the peer sees all at once.
 const whole = 4
 
 // slots reports whether the next k slots are free.
@@ -298,8 +301,9 @@ func (e *End) slots(k int) bool {
 	return t.sent-t.consumed <= most || e.credit() && t.sent-t.consumed <= most
 }
 
-// sendWhole sends p in k VELO messages, whose slots are free: the peer sees all of them or none, as
-// it would find the bytes of one write on TCP. So what it looks at first is shown last.
+// sendWhole sends p in k VELO messages, whose slots are free. The peer sees all of them or none,
+// like the bytes of one write on TCP: the first slot, at which the peer looks, is published
+// last.
 func (e *End) sendWhole(p []byte, k int, now uint64) {
 	t := &e.tx
 	first := t.sent
@@ -365,7 +369,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if t.put-t.freed < uint64(limit) { // the receiver waits, or nearly so: let it begin early
 		limit = min(limit, max(limit/4, first))
 	}
-	n, skip := e.room(min(len(p), limit))
+	n, skip := e.findRoom(min(len(p), limit))
 	if n < 0 {
 		return 0, e.breach()
 	}
@@ -376,7 +380,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if skip > 0 {
 		t.pos = 0
 	}
-	t.way.fill(t.mem.Part(t.pos, n), p[:n], n >= wayLeast && e.SameCPU())
+	t.way.copyIn(t.mem.Part(t.pos, n), p[:n], n >= wayLeast && e.SameCPU())
 	need := (n + line - 1) &^ (line - 1)
 	e.putInfo(s, rmaInfo{mode: modePut, size: uint64(n), place: uint64(t.pos), advance: uint64(need + skip)})
 	t.put += uint64(need + skip)
@@ -391,10 +395,10 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// room finds place for up to n bytes in one piece: how many, and how many bytes at
+// findRoom finds place for up to n bytes in one piece: how many, and how many bytes at
 // the end of the ring are skipped for it. 0: none, negative: the peer's words
 // cannot be.
-func (e *End) room(n int) (got, skip int) {
+func (e *End) findRoom(n int) (got, skip int) {
 	t := &e.tx
 	for fresh := false; ; fresh = true {
 		if t.put == t.freed {
@@ -422,11 +426,12 @@ func (e *End) room(n int) (got, skip int) {
 	}
 }
 
-// widen has TX use the whole ring, if it is at the end of the part that it uses, and has much to
-// send: the peer is behind by half of that part, or a stream has become long, or a node carries it.
-// False: it starts over. So a connection that moves little touches little memory, and a stream
-// between near CPUs finds the ring's lines in the cache that both share
-// (docs/results/performance.md). On one CPU all of it had better stay in that CPU's cache.
+// widen grows the part of the ring in use to the whole ring, under load: the peer is behind by
+// half of the part, or the stream is long, or a node carries it. It may do so only when TX is at
+// the end of the part. False: TX starts over at the beginning of the part. So a connection that
+// moves little touches little memory, and near CPUs find the ring's lines in their shared cache
+// (docs/results/performance.md). If both ends run on one CPU, the part stays narrow to fit that
+// CPU's cache.
 func (e *End) widen() bool {
 	t := &e.tx
 	used := int(t.put - t.freed)
@@ -453,15 +458,16 @@ func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote
 // the peer understands that.
 func (e *End) Pause() error { return e.last(TagPause, phasePaused, SentDemote) }
 
-// MayPause reports whether ErrCut is for Pause: an operator has switched the connection off, who
-// may switch it on again, and the peer knows PAUSE. It may be called from any goroutine.
+// MayPause reports whether to call Pause after ErrCut, and not Demote: the peer knows PAUSE, and
+// an operator has switched the connection to TCP, who may switch it back. It may be called from
+// any goroutine.
 func (e *End) MayPause() bool {
 	return e.peer.flags.Load()&flagPauses != 0 && e.Back() != BackNetwork
 }
 
-// Resumed reports, by nil, that the peer has consumed PAUSE: Promote may be called again. ErrAgain:
-// it has not. ErrFellBack: it has fallen back since; call ReturnToTCP, which has nothing to write.
-// ErrDemoted: it had fallen back before. It belongs to TX.
+// Resumed reports, by nil, that the peer has consumed PAUSE: Promote may be called again.
+// ErrAgain: it has not. ErrFellBack: it has fallen back since; call ReturnToTCP, which has
+// nothing to write. ErrDemoted: it had fallen back before PAUSE. It belongs to TX.
 func (e *End) Resumed() error {
 	t := &e.tx
 	if e.bad.Load() {
@@ -494,8 +500,8 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 		return err
 	}
 	bare := tag == TagPause && e.tx.sent == e.tx.promoted
-	e.commit(s, tag, 0)
-	if !bare { // else nothing was direct, and nothing goes back
+	e.publish(s, tag, 0)
+	if !bare { // bare: PAUSE follows PROMOTE at once, so no byte was direct
 		e.count.Add(counter, 1)
 	}
 	e.published()
@@ -513,16 +519,16 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 	return nil
 }
 
-// FallenBack reports whether the peer takes nothing more, and ReturnToTCP is due. It
-// belongs to TX.
+// FallenBack reports whether the peer has fallen back: it takes nothing more from the segment,
+// and ReturnToTCP is due. It belongs to TX.
 func (e *End) FallenBack() bool {
 	return e.tx.phase < phaseEnded && e.peer.attention.Load()&fallenBackFlag != 0
 }
 
-// ArmTX arms for space, for a change of the peer's flags or state. True: there is
-// something already, and it is not armed. It belongs to TX.
+// ArmTX asks the peer to ring when there is space, or when its flags or state change. True: that
+// is so already, and nothing was armed. It belongs to TX.
 func (e *End) ArmTX() (ready bool) {
-	e.arm(armTX)
+	e.armFlag(armTX)
 	if !e.txReady() {
 		return false
 	}
@@ -533,7 +539,7 @@ func (e *End) ArmTX() (ready bool) {
 // DisarmTX takes ArmTX back.
 func (e *End) DisarmTX() { e.disarm(armTX) }
 
-// txReady looks whether Send would do something.
+// txReady reports whether Send would send something or return an error other than ErrAgain.
 func (e *End) txReady() bool {
 	t := &e.tx
 	if e.standing() != nil {
@@ -549,6 +555,6 @@ func (e *End) txReady() bool {
 	if t.want == 0 {
 		return true
 	}
-	n, _ := e.room(t.want)
+	n, _ := e.findRoom(t.want)
 	return n != 0
 }

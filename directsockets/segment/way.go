@@ -24,8 +24,8 @@ const (
 	wayAgain = 16 << 20
 )
 
-// fill copies p to m, which is a part of the ring. together: the peer is on the caller's CPU.
-func (w *way) fill(m foreign.Memory, p []byte, together bool) {
+// copyIn copies p to m, which is a part of the ring. together: the peer is on the caller's CPU.
+func (w *way) copyIn(m foreign.Memory, p []byte, together bool) {
 	switch n := len(p); {
 	case n < wayLeast || together:
 		m.Fill(p)

@@ -41,12 +41,12 @@ func TestWay(t *testing.T) {
 	mem, whole, short := client.tx.mem.Part(0, n), make([]byte, n), make([]byte, wayLeast-1)
 	begun := way{past: true, slow: slowMost, left: 100}
 	w2 := begun
-	w2.fill(mem, whole, true)
-	w2.fill(mem, short, false)
+	w2.copyIn(mem, whole, true)
+	w2.copyIn(mem, short, false)
 	if w2 != begun {
 		t.Errorf("on one CPU, and few bytes: %+v", w2)
 	}
-	if w2.fill(mem, whole, false); w2.left != 100-n {
+	if w2.copyIn(mem, whole, false); w2.left != 100-n {
 		t.Errorf("many bytes, on two: %+v", w2)
 	}
 	if w.took(0, n); w.past || w.slow != slowMost/4 {
