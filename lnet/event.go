@@ -56,16 +56,16 @@ var (
 	ErrTimeout = errors.New("lnet: the peer did not answer in time")
 )
 
-// post queues an event for Poll. The caller holds mu.
-func (ni *NI) post(d *MD, e Event) {
+// queueEvent queues an event for Poll. The caller holds mu.
+func (ni *NI) queueEvent(d *MD, e Event) {
 	if d.desc.Handler != nil {
 		e.MD, e.User = d, d.desc.User
 		ni.events = append(ni.events, e)
 	}
 }
 
-// deliver runs the handlers of the queued events.
-func (ni *NI) deliver() int {
+// runHandlers runs the handlers of the queued events.
+func (ni *NI) runHandlers() int {
 	ni.mu.Lock()
 	events := ni.events
 	ni.events = nil

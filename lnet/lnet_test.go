@@ -178,7 +178,7 @@ func TestLNetPages(t *testing.T) {
 	}
 	src := MemoryDescriptor{Pages: lists[0], First: first, Length: size, Threshold: 1, Handler: p.handler(0)}
 	at := 0
-	src.parts(0, size, func(b []byte) { at += copy(b, pattern(size)[at:]) })
+	src.eachPiece(0, size, func(b []byte) { at += copy(b, pattern(size)[at:]) })
 	dst := MemoryDescriptor{Pages: lists[1], First: first, Length: size, Threshold: 1, Options: OpPut}
 	p.attach(t, Match{Any: true}, dst)
 	d, err := p.nis[0].Bind(src)
@@ -190,7 +190,7 @@ func TestLNetPages(t *testing.T) {
 	}
 	p.run()
 	var got []byte
-	dst.parts(0, size, func(b []byte) { got = append(got, b...) })
+	dst.eachPiece(0, size, func(b []byte) { got = append(got, b...) })
 	if !bytes.Equal(got, pattern(size)) || types(p.log[1]) != "PUT " {
 		t.Errorf("other bytes have arrived; events %s", types(p.log[1]))
 	}

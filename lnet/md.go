@@ -87,8 +87,8 @@ func (d *MemoryDescriptor) register(a *atu.ATU, v fabric.VPID, off, n int, acces
 	return a.RegisterPages(v, d.Pages[first/atu.PageSize:last+1], first%atu.PageSize, n, access)
 }
 
-// parts calls f for the pieces of memory of n bytes from off.
-func (d *MemoryDescriptor) parts(off, n int, f func([]byte)) {
+// eachPiece calls f for the pieces of memory of n bytes from off.
+func (d *MemoryDescriptor) eachPiece(off, n int, f func([]byte)) {
 	if d.Pages == nil {
 		f(d.Buffer[off : off+n])
 		return
@@ -168,7 +168,7 @@ func (d *MD) Unlink() {
 	}
 	d.unlink()
 	if d.refs == 0 {
-		d.ni.post(d, Event{Type: EventUnlink, Unlinked: true})
+		d.ni.queueEvent(d, Event{Type: EventUnlink, Unlinked: true})
 	}
 }
 
@@ -181,8 +181,8 @@ func (d *MD) unlink() {
 	}
 }
 
-// attach begins an operation. The caller holds mu, and has seen that the descriptor is in use.
-func (d *MD) attach() {
+// beginOp begins an operation. The caller holds mu, and has seen that the descriptor is in use.
+func (d *MD) beginOp() {
 	d.refs++
 	if d.threshold != Unlimited {
 		if d.threshold--; d.threshold == 0 {
@@ -191,16 +191,16 @@ func (d *MD) attach() {
 	}
 }
 
-// release ends an operation, and reports whether the descriptor is out of use now. The caller
+// endOp ends an operation, and reports whether the descriptor is out of use now. The caller
 // holds mu.
-func (d *MD) release() (unlinked bool) {
+func (d *MD) endOp() (unlinked bool) {
 	d.refs--
 	return d.unlinked && d.refs == 0
 }
 
-// find finds the memory for n bytes of a peer's message, and begins an operation on it; or returns
-// nil. The caller holds mu.
-func (ni *NI) find(p *peer, h Header, n int) *op {
+// matchMessage finds the memory for n bytes of a peer's message, and begins an operation on it;
+// or returns nil. The caller holds mu.
+func (ni *NI) matchMessage(p *peer, h Header, n int) *op {
 	permission := OpPut
 	if h.Type == MessageGet {
 		permission = OpGet
@@ -221,7 +221,7 @@ func (ni *NI) find(p *peer, h Header, n int) *op {
 			continue
 		}
 		d.offset = off + n
-		d.attach()
+		d.beginOp()
 		return &op{peer: p, md: d, hdr: h, target: true, event: Event{Peer: p.node,
 			Portal: int(h.Portal), MatchBits: h.MatchBits, HdrData: h.HdrData, Length: n, Offset: off}}
 	}

@@ -238,7 +238,7 @@ func (ni *NI) Poll(budget int) (done int) {
 	closing := ni.closing
 	ni.closing = nil
 	for _, o := range closing {
-		ni.end(o)
+		ni.endOp(o)
 	}
 	ni.unlock()
 	for range budget {
@@ -264,7 +264,7 @@ func (ni *NI) Poll(budget int) (done int) {
 		ni.velo.Advance()
 		done++
 	}
-	return done + ni.deliver()
+	return done + ni.runHandlers()
 }
 
 // Expire ends with ErrTimeout the operations whose peers have not done their part by now. Run
@@ -296,10 +296,10 @@ func (ni *NI) Close() error {
 	}
 	for _, o := range ni.closing {
 		o.closeRegion()
-		ni.end(o)
+		ni.endOp(o)
 	}
 	ni.closing = nil
 	ni.unlock()
-	ni.deliver()
+	ni.runHandlers()
 	return err
 }

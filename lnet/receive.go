@@ -35,7 +35,7 @@ func (ni *NI) receive(st velo.Status, b []byte) bool {
 	}
 	switch {
 	case st.Type == typeNak && len(rest) == 12:
-		ni.refused(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)), binary.LittleEndian.Uint32(rest[8:]))
+		ni.nakReceived(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)), binary.LittleEndian.Uint32(rest[8:]))
 	case st.Type == typeAdvert && len(rest) == AdvertLen-HeaderLen && h.PayloadLength+h.Length > 0 &&
 		(h.Type == MessagePut || h.Type == MessageGet):
 		ni.rendezvous(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)))
@@ -46,7 +46,7 @@ func (ni *NI) receive(st velo.Status, b []byte) bool {
 	case h.Type == MessageGet && h.Length <= MaxImmediate:
 		ni.receiveGet(p, h)
 	case h.Type != MessageGet:
-		ni.answered(p, h, rest)
+		ni.answerReceived(p, h, rest)
 	default:
 		return false
 	}
@@ -80,7 +80,7 @@ func (ni *NI) rendezvous(p *peer, h Header, remote atu.NLA) {
 		ni.nak(p, h, remote, ErrRefused)
 		return
 	}
-	o := ni.find(p, h, n)
+	o := ni.matchMessage(p, h, n)
 	if o == nil {
 		ni.nak(p, h, remote, ErrNoMatch)
 		return
@@ -117,7 +117,7 @@ func (ni *NI) transferred(o *op, err error) {
 		ni.nak(o.peer, o.hdr, o.remote, ErrRefused)
 		return
 	}
-	ni.end(o)
+	ni.endOp(o)
 	if o.hdr.Type == MessagePut {
 		ni.acknowledge(o)
 	}
@@ -125,30 +125,30 @@ func (ni *NI) transferred(o *op, err error) {
 
 // receivePut takes a PUT whose bytes came by VELO.
 func (ni *NI) receivePut(p *peer, h Header, data []byte) {
-	o := ni.find(p, h, len(data))
+	o := ni.matchMessage(p, h, len(data))
 	if o == nil {
 		if h.Handle != NoHandle {
 			ni.nak(p, h, 0, ErrNoMatch)
 		}
 		return
 	}
-	o.md.desc.parts(o.event.Offset, len(data), func(b []byte) { data = data[copy(b, data):] })
-	ni.end(o)
+	o.md.desc.eachPiece(o.event.Offset, len(data), func(b []byte) { data = data[copy(b, data):] })
+	ni.endOp(o)
 	ni.acknowledge(o)
 }
 
 // receiveGet answers a GET by VELO.
 func (ni *NI) receiveGet(p *peer, h Header) {
-	o := ni.find(p, h, int(h.Length))
+	o := ni.matchMessage(p, h, int(h.Length))
 	if o == nil {
 		ni.nak(p, h, 0, ErrNoMatch)
 		return
 	}
 	r := Header{Dst: h.Src, Src: h.Dst, Type: MessageReply, Handle: h.Handle, PayloadLength: h.Length}
 	b, _ := r.AppendBinary(nil)
-	o.md.desc.parts(o.event.Offset, o.event.Length, func(part []byte) { b = append(b, part...) })
-	ni.end(o)
-	ni.answer(&op{peer: p, chargeable: true, data: b})
+	o.md.desc.eachPiece(o.event.Offset, o.event.Length, func(part []byte) { b = append(b, part...) })
+	ni.endOp(o)
+	ni.sendAnswer(&op{peer: p, chargeable: true, data: b})
 }
 
 // acknowledge sends the ACK of a PUT that has arrived, if its initiator wants one.
@@ -159,7 +159,7 @@ func (ni *NI) acknowledge(o *op) {
 	h := Header{Dst: o.hdr.Src, Src: o.hdr.Dst, Type: MessageAck, Handle: o.hdr.Handle,
 		MatchBits: o.hdr.MatchBits, Length: o.hdr.PayloadLength}
 	b, _ := h.AppendBinary(nil)
-	ni.answer(&op{peer: o.peer, chargeable: true, data: b})
+	ni.sendAnswer(&op{peer: o.peer, chargeable: true, data: b})
 }
 
 // nak refuses a message: it sends its header back.
@@ -170,11 +170,11 @@ func (ni *NI) nak(p *peer, h Header, nla atu.NLA, why error) {
 		reason = reasonNoMatch
 	}
 	b, _ := h.AppendBinary(nil)
-	ni.answer(&op{peer: p, mtt: typeNak, data: binary.LittleEndian.AppendUint32(appendNLA(b, nla), reason)})
+	ni.sendAnswer(&op{peer: p, mtt: typeNak, data: binary.LittleEndian.AppendUint32(appendNLA(b, nla), reason)})
 }
 
-// refused ends the operation that a peer's NAK names, by its handle or its advert.
-func (ni *NI) refused(p *peer, h Header, nla atu.NLA, reason uint32) {
+// nakReceived ends the operation that a peer's NAK names, by its handle or its advert.
+func (ni *NI) nakReceived(p *peer, h Header, nla atu.NLA, reason uint32) {
 	o := ni.answers[h.Handle.Object]
 	if h.Handle == NoHandle && h.PayloadLength > 0 {
 		o = ni.expected[key{rma.Responder, p.node, rma.LastFragment(nla, int(h.PayloadLength))}]
@@ -190,8 +190,8 @@ func (ni *NI) refused(p *peer, h Header, nla atu.NLA, reason uint32) {
 	ni.fail(o, err)
 }
 
-// answered handles an ACK, or a REPLY whose bytes came by VELO.
-func (ni *NI) answered(p *peer, h Header, data []byte) {
+// answerReceived handles an ACK, or a REPLY whose bytes came by VELO.
+func (ni *NI) answerReceived(p *peer, h Header, data []byte) {
 	o := ni.answers[h.Handle.Object]
 	put := h.Type == MessageAck
 	switch {
@@ -207,13 +207,13 @@ func (ni *NI) answered(p *peer, h Header, data []byte) {
 		o.waits = false
 		e := o.event
 		e.Type = EventAck
-		ni.post(o.md, e)
+		ni.queueEvent(o.md, e)
 		return
 	}
 	if !put {
-		o.md.desc.parts(o.event.Offset, len(data), func(b []byte) { data = data[copy(b, data):] })
+		o.md.desc.eachPiece(o.event.Offset, len(data), func(b []byte) { data = data[copy(b, data):] })
 	}
-	ni.end(o)
+	ni.endOp(o)
 }
 
 // notified ends the bulk transfer of a message. The caller holds mu.
@@ -235,6 +235,6 @@ func (ni *NI) notified(n rma.Notification) {
 	}
 	ni.finishSend(o)
 	if o.hdr.Type == MessageGet {
-		ni.end(o)
+		ni.endOp(o)
 	}
 }

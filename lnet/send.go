@@ -44,9 +44,9 @@ type op struct {
 	number     uint64    // Handle.Object
 	key        key       // in NI.expected
 
-	mtt  uint8 // of the only piece
-	data []byte
-	at   int // bytes of data sent
+	mtt       uint8 // of the only piece
+	data      []byte
+	sentBytes int // bytes of data sent
 }
 
 // Request says what Put and Get move.
@@ -64,16 +64,16 @@ type Request struct {
 // EventSend when the memory has been read, and EventAck if r.Ack. Their order is not defined. One
 // event with Err ends an operation that fails. The error of Put wraps fabric.ErrInvalid or
 // fabric.ErrClosed.
-func (ni *NI) Put(d *MD, r Request) error { return ni.start(d, MessagePut, r) }
+func (ni *NI) Put(d *MD, r Request) error { return ni.startOp(d, MessagePut, r) }
 
 // Get asks a peer for bytes into a memory descriptor (LNetGet). If it returns nil, EventSend and
 // EventReply follow, or one event with Err. Its errors are those of Put.
 func (ni *NI) Get(d *MD, r Request) error {
 	r.Ack, r.HdrData = true, 0 // the REPLY
-	return ni.start(d, MessageGet, r)
+	return ni.startOp(d, MessageGet, r)
 }
 
-func (ni *NI) start(d *MD, t MessageType, r Request) error {
+func (ni *NI) startOp(d *MD, t MessageType, r Request) error {
 	size := d.desc.size()
 	if r.Start >= 0 && r.Start <= size && r.Len == 0 {
 		r.Len = size - r.Start
@@ -115,7 +115,7 @@ func (ni *NI) start(d *MD, t MessageType, r Request) error {
 		o.closeRegion()
 		return fmt.Errorf("lnet: the interface or descriptor is not in use any more: %w", fabric.ErrClosed)
 	}
-	d.attach()
+	d.beginOp()
 	ni.last++
 	o.number, o.peer = ni.last, ni.peer(r.Target)
 	if o.waits {
@@ -129,7 +129,7 @@ func (ni *NI) start(d *MD, t MessageType, r Request) error {
 		ni.expect(o, writer, rma.LastFragment(start, r.Len))
 		o.data, o.mtt = appendNLA(o.data, start), typeAdvert
 	case t == MessagePut:
-		d.desc.parts(r.Start, r.Len, func(b []byte) { o.data = append(o.data, b...) })
+		d.desc.eachPiece(r.Start, r.Len, func(b []byte) { o.data = append(o.data, b...) })
 	}
 	ni.enqueue(o)
 	return nil
@@ -167,8 +167,8 @@ func (ni *NI) enqueue(o *op) {
 	ni.due = append(ni.due, o.peer)
 }
 
-// answer sends a message to a peer because of one of its own. The caller holds mu.
-func (ni *NI) answer(o *op) {
+// sendAnswer sends a message to a peer because of one of its own. The caller holds mu.
+func (ni *NI) sendAnswer(o *op) {
 	if o.peer.answers >= maxAnswers || ni.closed {
 		ni.stats.AnswersDropped++
 		return
@@ -222,22 +222,22 @@ func (ni *NI) pump(p *peer) {
 
 // transmit sends the rest of a message.
 func (ni *NI) transmit(o *op) error {
-	for o.at < len(o.data) {
+	for o.sentBytes < len(o.data) {
 		d := velo.Descriptor{Dst: o.peer.node, VPID: ni.cfg.VPID, Type: o.mtt}
-		n := min(velo.MaxPayload, len(o.data)-o.at)
+		n := min(velo.MaxPayload, len(o.data)-o.sentBytes)
 		if d.Type == 0 {
 			d.Type = typePiece
-			if o.at+n == len(o.data) {
+			if o.sentBytes+n == len(o.data) {
 				d.Type = typeLast
 			}
-			if o.at == 0 {
+			if o.sentBytes == 0 {
 				d.Tag = tagFirst
 			}
 		}
-		if err := ni.velo.Send(d, o.data[o.at:o.at+n]); err != nil {
+		if err := ni.velo.Send(d, o.data[o.sentBytes:o.sentBytes+n]); err != nil {
 			return err
 		}
-		o.at += n
+		o.sentBytes += n
 	}
 	return nil
 }
@@ -262,26 +262,26 @@ func (ni *NI) uncredit(o *op) {
 // answer. The caller holds mu.
 func (ni *NI) finishSend(o *op) {
 	if !o.waits {
-		ni.end(o)
+		ni.endOp(o)
 		return
 	}
 	o.sent = true
 	ni.uncredit(o)
 	e := o.event
 	e.Type = EventSend
-	ni.post(o.md, e)
+	ni.queueEvent(o.md, e)
 }
 
 // fail ends an operation with an error. The caller holds mu.
 func (ni *NI) fail(o *op, err error) {
 	o.err = err
 	ni.detach(o)
-	ni.end(o)
+	ni.endOp(o)
 }
 
-// end ends an operation as soon as no transfer runs on its memory: credits, events, descriptor.
-// The caller holds mu.
-func (ni *NI) end(o *op) {
+// endOp ends an operation as soon as no transfer runs on its memory: credits, events,
+// descriptor. The caller holds mu.
+func (ni *NI) endOp(o *op) {
 	ni.detach(o)
 	if o.region != nil && !o.region.Revoke() {
 		ni.closing = append(ni.closing, o)
@@ -296,7 +296,7 @@ func (ni *NI) end(o *op) {
 		return
 	}
 	e := o.event
-	e.Err, e.Unlinked = o.err, o.md.release()
+	e.Err, e.Unlinked = o.err, o.md.endOp()
 	switch {
 	case o.target && o.hdr.Type == MessagePut:
 		e.Type = EventPut
@@ -309,7 +309,7 @@ func (ni *NI) end(o *op) {
 	default:
 		e.Type = EventReply
 	}
-	ni.post(o.md, e)
+	ni.queueEvent(o.md, e)
 }
 
 // closeRegion releases memory on which no transfer of a peer runs.

@@ -76,8 +76,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// fits says whether a lease of n bytes is what was asked for.
-func (c Config) fits(n uint64) bool {
+// matchesLease says whether a lease of n bytes is what was asked for.
+func (c Config) matchesLease(n uint64) bool {
 	least, unit := c.Min, uint64(PageSize)
 	if least == 0 {
 		least = c.Size
@@ -163,7 +163,7 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 	if m.Op != wire.OpBorrow || m.Status != wire.StatusOK {
 		return nil, refusal(cfg, m)
 	}
-	if len(fds) != 1 || !cfg.fits(m.B) {
+	if len(fds) != 1 || !cfg.matchesLease(m.B) {
 		return nil, fmt.Errorf("%w: an answer of %d bytes with %d descriptors", wire.ErrMessage, m.B, len(fds))
 	}
 	done := make(chan struct{})
@@ -184,6 +184,6 @@ func borrow(ctx context.Context, conn *net.UnixConn, cfg Config) (*Segment, erro
 		s.until = time.Unix(0, int64(m.C))
 	}
 	s.life.On(lease.OnGranted)
-	go s.watch(in)
+	go s.handleMessages(in)
 	return s, nil
 }

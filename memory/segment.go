@@ -74,8 +74,8 @@ func (s *Segment) Err() error {
 // returnTime is how long Close waits for the node.
 const returnTime = 5 * time.Second
 
-// step brings the lease to its next state; why is its error, if that is the end.
-func (s *Segment) step(ev lease.Event, why error) lease.Act {
+// applyEvent brings the lease to its next state; why is its error, if that is the end.
+func (s *Segment) applyEvent(ev lease.Event, why error) lease.Act {
 	s.mu.Lock()
 	act := s.life.On(ev)
 	end := act == lease.ActEnd || act == lease.ActEndSay
@@ -88,13 +88,13 @@ func (s *Segment) step(ev lease.Event, why error) lease.Act {
 		s.memory.Close() // once the accesses that run have ended
 	}
 	if end && ev == lease.OnReturned {
-		_ = say(s.conn, wire.Message{Op: wire.OpReturn}) // or the node has ended
+		_ = sendMessage(s.conn, wire.Message{Op: wire.OpReturn}) // or the node has ended
 	}
 	return act
 }
 
-// watch handles what the node says, until the lease has ended.
-func (s *Segment) watch(in *rpc.Inbound) {
+// handleMessages handles what the node says, until the lease has ended.
+func (s *Segment) handleMessages(in *rpc.Inbound) {
 	defer close(s.watched)
 	defer s.conn.Close()
 	for {
@@ -106,21 +106,21 @@ func (s *Segment) watch(in *rpc.Inbound) {
 		}
 		switch {
 		case err != nil: // this node has ended, or Close was called
-			s.step(lease.OnLost, ErrLost)
+			s.applyEvent(lease.OnLost, ErrLost)
 			return
 		case m.Op == wire.OpGet || m.Op == wire.OpPut || m.Op == wire.OpZero:
 			if w, ok := s.memory.(*window); ok {
-				w.ended(m)
+				w.answerArrived(m)
 			}
 		case m.Op == wire.OpRevoke && s.onRevoke == nil:
-			s.step(lease.OnReturned, ErrRevoked)
+			s.applyEvent(lease.OnReturned, ErrRevoked)
 			return
 		case m.Op == wire.OpRevoke:
-			if s.step(lease.OnWanted, nil) == lease.ActWant {
+			if s.applyEvent(lease.OnWanted, nil) == lease.ActWant {
 				go s.onRevoke(time.Unix(0, int64(m.C)))
 			}
 		case m.Op == wire.OpGone:
-			s.step(lease.OnTaken, ending(m.Status))
+			s.applyEvent(lease.OnTaken, ending(m.Status))
 			return
 		}
 	}
@@ -137,8 +137,8 @@ func (s *Segment) within(off, n int64) error {
 	return nil
 }
 
-// failed is the error of an access that found the memory gone.
-func (s *Segment) failed(err error) error {
+// accessError is the error of an access that found the memory gone.
+func (s *Segment) accessError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	if err := s.memory.ReadAt(p, off); err != nil {
-		return 0, s.failed(err)
+		return 0, s.accessError(err)
 	}
 	return len(p), nil
 }
@@ -179,7 +179,7 @@ func (s *Segment) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	if err := s.memory.WriteAt(p, off); err != nil {
-		return 0, s.failed(err)
+		return 0, s.accessError(err)
 	}
 	return len(p), nil
 }
@@ -195,22 +195,22 @@ func (s *Segment) Discard(off, n int64) error {
 	// The pages at both ends are written, those between given back.
 	first, last := (off+PageSize-1)/PageSize*PageSize, (off+n)/PageSize*PageSize
 	if first >= last {
-		return s.clear(off, n)
+		return s.zeroPages(off, n)
 	}
-	if err := s.clear(off, first-off); err != nil {
+	if err := s.zeroPages(off, first-off); err != nil {
 		return err
 	}
 	if err := s.memory.Discard(first, last-first); err != nil {
-		return s.failed(err)
+		return s.accessError(err)
 	}
-	return s.clear(last, off+n-last)
+	return s.zeroPages(last, off+n-last)
 }
 
 var zeros [2 * PageSize]byte
 
-// clear writes up to two pages of zeros.
-func (s *Segment) clear(off, n int64) error {
-	return s.failed(s.memory.WriteAt(zeros[:n], off))
+// zeroPages writes up to two pages of zeros.
+func (s *Segment) zeroPages(off, n int64) error {
+	return s.accessError(s.memory.WriteAt(zeros[:n], off))
 }
 
 // Fence returns when everything that was written before is at the lender, or an error if the lease
@@ -220,7 +220,7 @@ func (s *Segment) Fence() error { return s.Err() }
 // Close returns the memory to the lender. It waits for the reads and writes that run; later ones
 // fail with fabric.ErrClosed. The error is that of a lease that had ended before.
 func (s *Segment) Close() error {
-	s.step(lease.OnReturned, errClosed)
+	s.applyEvent(lease.OnReturned, errClosed)
 	_ = s.conn.SetReadDeadline(time.Now().Add(returnTime)) // or it is closed
 	<-s.watched
 	if e := s.Err(); e != errClosed {

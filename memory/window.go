@@ -59,15 +59,15 @@ func newWindow(conn *net.UnixConn, fd int, span uint64, done <-chan struct{}) (p
 	return w, nil
 }
 
-// say sends a message to the node.
-func say(conn *net.UnixConn, m wire.Message) error {
+// sendMessage sends a message to the node.
+func sendMessage(conn *net.UnixConn, m wire.Message) error {
 	b, _ := m.AppendBinary(nil) // it does not fail
 	_, err := conn.Write(b)
 	return err
 }
 
-// ended hands an answer to who waits for it.
-func (w *window) ended(m wire.Message) {
+// answerArrived hands an answer to who waits for it.
+func (w *window) answerArrived(m wire.Message) {
 	if m.Number < wire.Slots {
 		select {
 		case w.answer[m.Number] <- m.Status:
@@ -85,35 +85,36 @@ type piece struct {
 }
 
 // ReadAt implements path.
-func (w *window) ReadAt(p []byte, off int64) error { return w.move(wire.OpGet, p, off) }
+func (w *window) ReadAt(p []byte, off int64) error { return w.moveBytes(wire.OpGet, p, off) }
 
 // WriteAt implements path.
-func (w *window) WriteAt(p []byte, off int64) error { return w.move(wire.OpPut, p, off) }
+func (w *window) WriteAt(p []byte, off int64) error { return w.moveBytes(wire.OpPut, p, off) }
 
 // Discard implements path.
 func (w *window) Discard(off, n int64) error {
-	slot, slots := w.take(1, true)
+	slot, slots := w.takeSlots(1, true)
 	if slots == 0 {
 		return shm.ErrCut
 	}
 	c := piece{slot: slot, slots: slots, off: off, n: n}
-	return w.finish(wire.OpZero, c, w.start(wire.OpZero, c))
+	return w.finishOp(wire.OpZero, c, w.beginOp(wire.OpZero, c))
 }
 
 // Close implements path. Those who wait for an answer see the end of the lease.
 func (w *window) Close() {}
 
-// take takes up to n free slots in a row, those first that were used before, which are in the
-// CPU's caches. If none is free it waits, if it is to; slots 0: it did not, or the lease has ended.
-func (w *window) take(n int, wait bool) (slot uint32, slots int) {
+// takeSlots takes up to n free slots in a row, those first that were used before, which are in
+// the CPU's caches. If none is free it waits, if it is to; slots 0: it did not, or the lease has
+// ended.
+func (w *window) takeSlots(n int, wait bool) (slot uint32, slots int) {
 	for {
 		w.mu.Lock()
-		slot, slots = row(w.free, n)
+		slot, slots = findBits(w.free, n)
 		w.free &^= (1<<slots - 1) << slot
 		left := w.free != 0
 		w.mu.Unlock()
 		if slots > 0 && left {
-			w.tell()
+			w.wakeWaiter()
 		}
 		if slots > 0 {
 			return slot, slots
@@ -129,8 +130,8 @@ func (w *window) take(n int, wait bool) (slot uint32, slots int) {
 	}
 }
 
-// row finds up to n bits in a row: the first that are as many as there are.
-func row(free uint64, n int) (first uint32, found int) {
+// findBits finds up to n bits in a row: the first that are as many as there are.
+func findBits(free uint64, n int) (first uint32, found int) {
 	for ; n > 0; n-- {
 		begin := free // where n in a row begin
 		for i := range n {
@@ -143,38 +144,38 @@ func row(free uint64, n int) (first uint32, found int) {
 	return 0, 0
 }
 
-// give gives slots back.
-func (w *window) give(c piece) {
+// giveSlots gives slots back.
+func (w *window) giveSlots(c piece) {
 	w.mu.Lock()
 	w.free |= (1<<c.slots - 1) << c.slot
 	w.mu.Unlock()
-	w.tell()
+	w.wakeWaiter()
 }
 
-// tell wakes one of those that wait for a slot, who wakes the next.
-func (w *window) tell() {
+// wakeWaiter wakes one of those that wait for a slot, who wakes the next.
+func (w *window) wakeWaiter() {
 	select {
 	case w.freed <- struct{}{}:
 	default: // one is woken already
 	}
 }
 
-// move reads or writes, several pieces at the same time. It waits for a slot only while it has
-// none, so that two of them never wait for each other.
-func (w *window) move(op wire.Op, p []byte, off int64) (err error) {
+// moveBytes reads or writes, several pieces at the same time. It waits for a slot only while it
+// has none, so that two of them never wait for each other.
+func (w *window) moveBytes(op wire.Op, p []byte, off int64) (err error) {
 	var under []piece
 	room := ahead // slots
 	for len(p) > 0 || len(under) > 0 {
 		if len(p) > 0 && err == nil && room > 0 {
 			n := min(int64(len(p)), int64(min(room, w.span))*wire.SlotSize, wire.PartSize-off%wire.PartSize)
-			if slot, slots := w.take(int((n+wire.SlotSize-1)/wire.SlotSize), len(under) == 0); slots > 0 {
+			if slot, slots := w.takeSlots(int((n+wire.SlotSize-1)/wire.SlotSize), len(under) == 0); slots > 0 {
 				n = min(n, int64(slots)*wire.SlotSize)
 				c := piece{slot, slots, p[:n], off, n}
 				if op == wire.OpPut {
-					w.at(c).Fill(c.p)
+					w.slotMemory(c).Fill(c.p)
 				}
-				if err = w.start(op, c); err != nil {
-					w.give(c)
+				if err = w.beginOp(op, c); err != nil {
+					w.giveSlots(c)
 					continue
 				}
 				under = append(under, c)
@@ -189,7 +190,7 @@ func (w *window) move(op wire.Op, p []byte, off int64) (err error) {
 		if len(under) == 0 {
 			return err
 		}
-		if e := w.finish(op, under[0], nil); err == nil {
+		if e := w.finishOp(op, under[0], nil); err == nil {
 			err = e
 		}
 		room += under[0].slots
@@ -201,20 +202,20 @@ func (w *window) move(op wire.Op, p []byte, off int64) (err error) {
 	return err
 }
 
-func (w *window) at(c piece) foreign.Memory {
+func (w *window) slotMemory(c piece) foreign.Memory {
 	return w.memory.Part(int(c.slot)*wire.SlotSize, int(c.n))
 }
 
-// start has the node begin an operation.
-func (w *window) start(op wire.Op, c piece) error {
-	if say(w.conn, wire.Message{Op: op, Number: c.slot, A: uint64(c.off), B: uint64(c.n)}) != nil {
+// beginOp has the node begin an operation.
+func (w *window) beginOp(op wire.Op, c piece) error {
+	if sendMessage(w.conn, wire.Message{Op: op, Number: c.slot, A: uint64(c.off), B: uint64(c.n)}) != nil {
 		return shm.ErrCut
 	}
 	return nil
 }
 
-// finish waits for an operation, which began with the error given.
-func (w *window) finish(op wire.Op, c piece, err error) error {
+// finishOp waits for an operation, which began with the error given.
+func (w *window) finishOp(op wire.Op, c piece, err error) error {
 	for err == nil {
 		var s wire.Status
 		select {
@@ -224,13 +225,13 @@ func (w *window) finish(op wire.Op, c piece, err error) error {
 		}
 		if s == wire.StatusBusy {
 			time.Sleep(busyPause)
-			err = w.start(op, c)
+			err = w.beginOp(op, c)
 			continue
 		}
 		if s == wire.StatusOK && op == wire.OpGet {
-			w.at(c).CopyTo(c.p)
+			w.slotMemory(c).CopyTo(c.p)
 		}
-		w.give(c)
+		w.giveSlots(c)
 		return failure(s)
 	}
 	return err

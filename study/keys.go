@@ -23,8 +23,8 @@ type keyInfo struct {
 }
 
 var machineKeys = []keyInfo{
-	{"name", "", text, false},
-	{"topology", nil, text, true},
+	{"name", "", textValue, false},
+	{"topology", nil, textValue, true},
 	{"cores", int64(0), whole(1, 1<<16), true},
 	{"seed", int64(1), whole(0, math.MaxInt64), false},
 	{"scheduler", "fcfs", oneOfTexts(Schedulers), false},
@@ -34,10 +34,10 @@ var machineKeys = []keyInfo{
 }
 
 var jobKeys = []keyInfo{
-	{"name", "", text, false},
+	{"name", "", textValue, false},
 	{"pattern", nil, patternName, true},
 	{"ranks", int64(0), whole(1, pattern.MaxRanks), true},
-	{"bytes", uint64(1 << 20), size, false},
+	{"bytes", uint64(1 << 20), sizeValue, false},
 	{"class", "C", class, false},
 	{"flows", int64(0), whole(1, 1<<26), true},
 	{"submit", "0s", submit, false},
@@ -61,7 +61,7 @@ func keyNames(keys []keyInfo) string {
 	return strings.Join(names, ", ")
 }
 
-func text(v any) (any, error) {
+func textValue(v any) (any, error) {
 	s, ok := v.(string)
 	if !ok || s == "" {
 		return nil, fmt.Errorf("%v is not a quoted string", v)
@@ -110,8 +110,8 @@ func whole(low, high int64) func(any) (any, error) {
 	}
 }
 
-// size reads bytes: 64, "64k", "1M", "2G", by 1024.
-func size(v any) (any, error) {
+// sizeValue reads bytes: 64, "64k", "1M", "2G", by 1024.
+func sizeValue(v any) (any, error) {
 	if n, ok := v.(int64); ok && n > 0 {
 		return uint64(n), nil
 	}

@@ -21,16 +21,16 @@ type machine struct {
 
 func newMachine(hosts int) *machine { return &machine{make([]bool, hosts), hosts} }
 
-// take marks hosts as busy.
-func (m *machine) take(hosts []int) {
+// markBusy marks hosts as busy.
+func (m *machine) markBusy(hosts []int) {
 	for _, h := range hosts {
 		m.busy[h] = true
 	}
 	m.free -= len(hosts)
 }
 
-// release marks hosts as free.
-func (m *machine) release(hosts []int) {
+// markFree marks hosts as free.
+func (m *machine) markFree(hosts []int) {
 	for _, h := range hosts {
 		m.busy[h] = false
 	}
@@ -86,9 +86,9 @@ func (m *machine) random(n int, rng *rand.Rand) []int {
 	return free[:n]
 }
 
-// place returns the position in a job's hosts of a rank: block fills one host after
+// hostOfRank returns the position in a job's hosts of a rank: block fills one host after
 // the other, cyclic gives each one a rank in turn.
-func place(placement string, rank, cores, hosts int) int {
+func hostOfRank(placement string, rank, cores, hosts int) int {
 	if placement == "cyclic" {
 		return rank % hosts
 	}

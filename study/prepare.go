@@ -56,7 +56,7 @@ func (r Setting) Prepare() (Config, error) {
 	if name, line := r.value(0, "topology"); name != nil {
 		var err error
 		if c.Graph, err = s.graph(name.(string)); err != nil {
-			errs = append(errs, s.place(line, "topology", err))
+			errs = append(errs, s.errorAt(line, "topology", err))
 		}
 	}
 	if c.Graph != nil {
@@ -65,7 +65,7 @@ func (r Setting) Prepare() (Config, error) {
 		}
 		if _, err := routing.New(c.Router, c.Graph, 0); err != nil {
 			_, line := r.value(0, "router")
-			errs = append(errs, s.place(line, "router", err))
+			errs = append(errs, s.errorAt(line, "router", err))
 		}
 	}
 	if s.storage {
@@ -80,14 +80,14 @@ func (r Setting) Prepare() (Config, error) {
 			seen[jobs[0].Pattern] = true
 			if flows += len(jobs[0].Pattern.Flows); flows > s.cache.most {
 				_, line := r.value(job, "pattern")
-				return c, errors.Join(append(errs, s.wrong(line, "the patterns of the jobs up to here have more than %d flows", s.cache.most))...)
+				return c, errors.Join(append(errs, s.mistakeAt(line, "the patterns of the jobs up to here have more than %d flows", s.cache.most))...)
 			}
 		}
 		if len(jobs) > 0 {
 			high, low := bits.Mul64(jobs[0].bytes(), uint64(len(jobs)))
 			if sum += min(low, maxBytes+1); high > 0 || sum > maxBytes {
 				_, line := r.value(job, "pattern")
-				err, sum = s.wrong(line, "%s: more than 2^62 bytes in all jobs", jobs[0].Name), maxBytes
+				err, sum = s.mistakeAt(line, "%s: more than 2^62 bytes in all jobs", jobs[0].Name), maxBytes
 			}
 		}
 		if err != nil {
@@ -112,10 +112,10 @@ func (r Setting) shape(c *Config) error {
 		return nil
 	}
 	if err := shape.Check(); err != nil {
-		return r.scenario.place(line, "storage", err)
+		return r.scenario.errorAt(line, "storage", err)
 	}
 	if c.Graph != nil && shape.Routers >= len(c.Graph.Hosts()) {
-		return r.scenario.wrong(line, "storage: %d routers leave no host of %d for jobs", shape.Routers, len(c.Graph.Hosts()))
+		return r.scenario.mistakeAt(line, "storage: %d routers leave no host of %d for jobs", shape.Routers, len(c.Graph.Hosts()))
 	}
 	c.Storage = shape
 	return nil
@@ -124,15 +124,15 @@ func (r Setting) shape(c *Config) error {
 // maxBytes bounds the sum of all jobs, which may be the load of one channel.
 const maxBytes = 4 * pattern.MaxBytes
 
-// place says where in the scenario something is wrong. Mistakes of other files have
+// errorAt says where in the scenario something is wrong. Mistakes of other files have
 // places of their own, one a line.
-func (s *Scenario) place(line int, key string, err error) error {
+func (s *Scenario) errorAt(line int, key string, err error) error {
 	var errs []error
 	for text := range strings.SplitSeq(err.Error(), "\n") {
 		for _, kind := range []error{graph.ErrInvalid, fabric.ErrInvalid} { // which goes without saying here
 			text = strings.TrimSuffix(text, ": "+kind.Error())
 		}
-		errs = append(errs, s.wrong(line, "%s: %s", key, text))
+		errs = append(errs, s.mistakeAt(line, "%s: %s", key, text))
 	}
 	return errors.Join(errs...)
 }
@@ -176,12 +176,12 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 		Class: get("class").(string)[0], Seed: c.Seed,
 	})
 	if err != nil {
-		return nil, s.place(line, "pattern", err)
+		return nil, s.errorAt(line, "pattern", err)
 	}
 	j := Job{Name: get("name").(string), Pattern: rec.pattern, Duration: get("duration").(time.Duration)}
 	if name == write {
 		if !s.storage {
-			return nil, s.wrong(line, "pattern: %s needs a table [storage]", write)
+			return nil, s.mistakeAt(line, "pattern: %s needs a table [storage]", write)
 		}
 		j.Write, j.Target = get("bytes").(uint64), get("target").(string)
 	}
@@ -192,7 +192,7 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 		j.Duration = max(rec.duration, time.Second)
 	}
 	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > c.hosts() {
-		return nil, s.wrong(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, c.hosts(), c.Cores)
+		return nil, s.mistakeAt(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, c.hosts(), c.Cores)
 	}
 	kind, d, err := parseSubmit(get("submit").(string))
 	if err != nil {

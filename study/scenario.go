@@ -74,41 +74,41 @@ func ReadScenario(path string) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := parse(path, data)
+	s, err := parseScenario(path, data)
 	if s == nil {
 		return nil, err
 	}
-	if err := errors.Join(err, s.check()); err != nil {
+	if err := errors.Join(err, s.checkRuns()); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// parse reads the content of a scenario file at path, and no other file: Setting.Prepare does.
-// With an error it returns what is right of the scenario, or nil if it is not TOML.
-func parse(path string, data []byte) (*Scenario, error) {
+// parseScenario reads the content of a scenario file at path, and no other file: Setting.Prepare
+// does. With an error it returns what is right of the scenario, or nil if it is not TOML.
+func parseScenario(path string, data []byte) (*Scenario, error) {
 	s := &Scenario{file: path, dir: filepath.Dir(path), index: make(map[where]int), cache: cache{most: MaxFlows}}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", s.file, ErrInvalid, maxFile)
 	}
 	if err := infile.CheckTOML(string(data)); err != nil {
-		return nil, s.wrong(0, "%v", err)
+		return nil, s.mistakeAt(0, "%v", err)
 	}
 	var content map[string]any
 	if _, err := toml.Decode(string(data), &content); err != nil {
 		if e, ok := errors.AsType[toml.ParseError](err); ok {
-			return nil, s.wrong(e.Position.Line, "%s", e.Message)
+			return nil, s.mistakeAt(e.Position.Line, "%s", e.Message)
 		}
-		return nil, s.wrong(0, "%v", err)
+		return nil, s.mistakeAt(0, "%v", err)
 	}
 	lines := linesOf(string(data))
-	errs := s.enter(content, lines)
+	errs := s.enterKeys(content, lines)
 	runs, err := s.countRuns()
 	return s, errors.Join(append(errs, err, s.countJobs(runs, lines))...)
 }
 
-// check prepares all runs, and returns each mistake once.
-func (s *Scenario) check() error {
+// checkRuns prepares all runs, and returns each mistake once.
+func (s *Scenario) checkRuns() error {
 	var errs []error
 	seen := make(map[string]bool)
 	for _, r := range s.Runs() {
@@ -126,7 +126,7 @@ func (s *Scenario) check() error {
 	return errors.Join(errs...)
 }
 
-func (s *Scenario) wrong(line int, format string, args ...any) error {
+func (s *Scenario) mistakeAt(line int, format string, args ...any) error {
 	place := s.file
 	if line > 0 {
 		place = fmt.Sprintf("%s:%d", s.file, line)
@@ -175,20 +175,20 @@ func linesOf(text string) map[where]int {
 	return lines
 }
 
-// enter enters all keys, in the order of keys, and those that are left out with their
+// enterKeys enters all keys, in the order of keys, and those that are left out with their
 // defaults.
-func (s *Scenario) enter(content map[string]any, lines map[where]int) (errs []error) {
+func (s *Scenario) enterKeys(content map[string]any, lines map[where]int) (errs []error) {
 	errs = s.section(0, content, machineKeys, lines)
 	jobs, ok := content["job"].([]map[string]any)
 	if content["job"] != nil && !ok {
-		errs = append(errs, s.wrong(lines[where{0, "job"}], "job: write a table of its own for each, [[job]]"))
+		errs = append(errs, s.mistakeAt(lines[where{0, "job"}], "job: write a table of its own for each, [[job]]"))
 	} else if len(jobs) == 0 {
-		errs = append(errs, s.wrong(0, "no job: add a [[job]] with a pattern"))
+		errs = append(errs, s.mistakeAt(0, "no job: add a [[job]] with a pattern"))
 	}
 	if content["storage"] != nil {
 		table, ok := content["storage"].(map[string]any)
 		if !ok {
-			errs = append(errs, s.wrong(lines[where{0, "storage"}], "storage: write a table, [storage]"))
+			errs = append(errs, s.mistakeAt(lines[where{0, "storage"}], "storage: write a table, [storage]"))
 		}
 		s.storage = ok
 		if ok {
@@ -206,7 +206,7 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		known := job == 0 && (name == "job" || name == "storage") || slices.ContainsFunc(keys, func(k keyInfo) bool { return k.name == name })
 		if !known {
-			errs = append(errs, s.wrong(lines[where{job, name}], "unknown key %q: use %s", name, keyNames(keys)))
+			errs = append(errs, s.mistakeAt(lines[where{job, name}], "unknown key %q: use %s", name, keyNames(keys)))
 		}
 	}
 	for _, k := range keys {
@@ -215,11 +215,11 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 		list, isList := value.([]any)
 		switch {
 		case !set && k.initial == nil:
-			errs = append(errs, s.wrong(lines[where{job, ""}], "%s is missing", k.name))
+			errs = append(errs, s.mistakeAt(lines[where{job, ""}], "%s is missing", k.name))
 		case !set:
 			e.values = []any{k.initial}
 		case isList && len(list) == 0:
-			errs = append(errs, s.wrong(e.line, "%s: the list is empty", k.name))
+			errs = append(errs, s.mistakeAt(e.line, "%s: the list is empty", k.name))
 		case !isList:
 			list = []any{value}
 		}
@@ -227,7 +227,7 @@ func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, line
 		for _, v := range list {
 			checked, err := k.check(v)
 			if err != nil {
-				errs = append(errs, s.wrong(e.line, "%s: %v", k.name, err))
+				errs = append(errs, s.mistakeAt(e.line, "%s: %v", k.name, err))
 				continue
 			}
 			e.values = append(e.values, checked)
@@ -260,7 +260,7 @@ func (s *Scenario) countRuns() (n int, err error) {
 			continue
 		}
 		if err == nil {
-			err = s.wrong(e.line, "%s: more than %d combinations", e.key, MaxRuns)
+			err = s.mistakeAt(e.line, "%s: more than %d combinations", e.key, MaxRuns)
 		}
 		e.values = e.values[:1]
 	}
@@ -287,7 +287,7 @@ func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
 			lists++
 		}
 		if lists*runs > MaxSubmits {
-			return s.wrong(e.line, "%s: %d lists for %d runs are too many: write single values without brackets", e.key, lists, runs)
+			return s.mistakeAt(e.line, "%s: %d lists for %d runs are too many: write single values without brackets", e.key, lists, runs)
 		}
 	}
 	for job := 1; job <= s.jobs; job++ {
@@ -300,11 +300,11 @@ func (s *Scenario) countJobs(runs int, lines map[where]int) (err error) {
 		sum += most
 		if sum > MaxJobs {
 			s.jobs = job - 1
-			return s.wrong(line, "more than %d jobs: use fewer, or a lower count", MaxJobs)
+			return s.mistakeAt(line, "more than %d jobs: use fewer, or a lower count", MaxJobs)
 		}
 		if sum*runs > MaxSubmits {
 			s.jobs = job - 1
-			return s.wrong(line, "%d runs of %d jobs and more are over %d in all: use fewer jobs, or shorter lists",
+			return s.mistakeAt(line, "%d runs of %d jobs and more are over %d in all: use fewer jobs, or shorter lists",
 				runs, sum, MaxSubmits)
 		}
 	}
@@ -335,7 +335,7 @@ func (s *Scenario) Runs() (runs []Setting) {
 			case e.job == ofStorage:
 				key = "storage." + key
 			}
-			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, r.of(e)))
+			r.Varied = append(r.Varied, fmt.Sprintf("%s=%v", key, r.choiceOf(e)))
 		}
 		runs = append(runs, r)
 		i := len(choice) - 1
@@ -370,11 +370,11 @@ func (r Setting) value(job int, key string) (any, int) {
 		panic("study: no key " + key)
 	}
 	e := r.scenario.entries[i]
-	return r.of(e), e.line
+	return r.choiceOf(e), e.line
 }
 
-// of is the choice of an entry.
-func (r Setting) of(e entry) any {
+// choiceOf is the choice of an entry.
+func (r Setting) choiceOf(e entry) any {
 	if len(e.values) == 1 {
 		return e.values[0]
 	}

@@ -28,7 +28,7 @@ duration = "5s"
 `
 
 func TestScenario(t *testing.T) {
-	s, err := parse("x/cg.toml", []byte(example))
+	s, err := parseScenario("x/cg.toml", []byte(example))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ s.toml:5: ranks: 0 is not`},
 		{"job", "topology = \"mesh:2\"\njob = 1\n", "s.toml:2: job: write a table of its own for each, [[job]]"},
 		{"too many", "topology = \"mesh:2\"\nseed = [" + strings.Repeat("1,", 5000) + "]\n[[job]]\npattern = \"ring\"\nranks = 2\n", "s.toml:2: seed: more than 4096 combinations"},
 	} {
-		_, err := parse("s.toml", []byte(tt.text))
+		_, err := parseScenario("s.toml", []byte(tt.text))
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s:\n%v\nwant\n%s", tt.name, err, tt.want)
 		}
@@ -126,7 +126,7 @@ func TestPrepareMistakes(t *testing.T) {
 		{`"mesh:2"`, "pattern = \"./bad.csv\"", "s.toml:3: pattern: bad.csv:2: invalid pattern: \"0,1\": use from,to,bytes\ns.toml:3: pattern: bad.csv:3: "},
 		{`"mesh:2"`, "pattern = \"no.json\"", "s.toml:3: pattern: stat "},
 	} {
-		s, err := parse(filepath.Join(dir, "s.toml"), []byte("topology = "+tt.head+"\n[[job]]\n"+tt.job+"\n"))
+		s, err := parseScenario(filepath.Join(dir, "s.toml"), []byte("topology = "+tt.head+"\n[[job]]\n"+tt.job+"\n"))
 		if err != nil {
 			t.Errorf("%s, %s: %v", tt.head, tt.job, err)
 			continue
@@ -199,7 +199,7 @@ submit = "never"
 
 // What jobs send in all has to fit a counter.
 func TestTooMuch(t *testing.T) {
-	s, err := parse("s.toml", []byte("topology = \"mesh:2\"\n[[job]]\npattern = \"ring\"\nranks = 2\nbytes = \"400000000G\"\ncount = 100\n"))
+	s, err := parseScenario("s.toml", []byte("topology = \"mesh:2\"\n[[job]]\npattern = \"ring\"\nranks = 2\nbytes = \"400000000G\"\ncount = 100\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func FuzzScenario(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("topology = [[1]]\n[[job]]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := parse("s.toml", data)
+		s, err := parseScenario("s.toml", data)
 		if err == nil && len(s.Runs()) == 0 {
 			t.Error("no runs and no error")
 		}
@@ -221,7 +221,7 @@ func FuzzScenario(f *testing.F) {
 
 // The patterns of a run are bounded together, and those of earlier runs are not kept for ever.
 func TestFlowsOfARun(t *testing.T) {
-	s, err := parse("s.toml", []byte("topology = \"torus:8x8\"\n[[job]]\npattern = \"ring\"\nranks = 64\nbytes = [1, 2, 3]\n"+
+	s, err := parseScenario("s.toml", []byte("topology = \"torus:8x8\"\n[[job]]\npattern = \"ring\"\nranks = 64\nbytes = [1, 2, 3]\n"+
 		"[[job]]\npattern = \"ring\"\nranks = [2, 64, 63]\ncount = 9\nbytes = 9\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestFlowsOfARun(t *testing.T) {
 
 // A key is found without a search, however many jobs there are: the index has each of them.
 func TestIndex(t *testing.T) {
-	s, err := parse("s.toml", []byte("topology = \"torus:2x2\"\n"+strings.Repeat("[[job]]\npattern = \"ring\"\nranks = [2, 3]\n", 3)))
+	s, err := parseScenario("s.toml", []byte("topology = \"torus:2x2\"\n"+strings.Repeat("[[job]]\npattern = \"ring\"\nranks = [2, 3]\n", 3)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,9 +152,9 @@ func Simulate(c Config) (*Result, error) {
 		case arrived:
 			s.queue = append(s.queue, e.job)
 		case finished:
-			s.finish(e.job)
+			s.finishJob(e.job)
 		case started:
-			if err := s.start(e.job); err != nil {
+			if err := s.startJob(e.job); err != nil {
 				return nil, fmt.Errorf("job %q: %w", s.Jobs[e.job].Name, err)
 			}
 			continue
@@ -281,15 +281,15 @@ func (s *simulation) dispatch(now time.Duration, at int) {
 	} else {
 		s.taken[job] = s.machine.linear(s.nodes[job])
 	}
-	s.machine.take(s.taken[job])
+	s.machine.markBusy(s.taken[job])
 	r := &s.result.Records[job]
 	r.Start, r.End = now, now+s.Jobs[job].Duration
 	s.result.Order = append(s.result.Order, job)
 	s.push(now, started, job)
 }
 
-// start puts a job's traffic on the links.
-func (s *simulation) start(job int) error {
+// startJob puts a job's traffic on the links.
+func (s *simulation) startJob(job int) error {
 	r := &s.result.Records[job]
 	for _, h := range s.taken[job] {
 		r.Hosts = append(r.Hosts, s.Graph.Hosts()[h])
@@ -330,7 +330,7 @@ func (s *simulation) start(job int) error {
 func (s *simulation) between(p *pattern.Pattern, hosts []int32) []routing.Flow {
 	at := make([]int32, p.Ranks)
 	for rank := range at {
-		at[rank] = hosts[place(s.Placement, rank, s.Cores, len(hosts))]
+		at[rank] = hosts[hostOfRank(s.Placement, rank, s.Cores, len(hosts))]
 	}
 	flows := make([]routing.Flow, 0, len(p.Flows))
 	for _, f := range p.Flows {
@@ -338,11 +338,11 @@ func (s *simulation) between(p *pattern.Pattern, hosts []int32) []routing.Flow {
 			flows = append(flows, routing.Flow{From: at[f.From], To: at[f.To], Bytes: f.Bytes})
 		}
 	}
-	return merge(flows)
+	return mergeFlows(flows)
 }
 
-// merge sorts flows, and adds up those of a pair of hosts. It takes flows.
-func merge(flows []routing.Flow) []routing.Flow {
+// mergeFlows sorts flows, and adds up those of a pair of hosts. It takes flows.
+func mergeFlows(flows []routing.Flow) []routing.Flow {
 	slices.SortFunc(flows, func(a, b routing.Flow) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
@@ -357,14 +357,14 @@ func merge(flows []routing.Flow) []routing.Flow {
 	return kept
 }
 
-// finish takes a job's traffic off the links, and frees its nodes.
-func (s *simulation) finish(job int) {
+// finishJob takes a job's traffic off the links, and frees its nodes.
+func (s *simulation) finishJob(job int) {
 	for _, sh := range s.shares[job] {
 		s.load.Remove(sh.channel, sh.bytes, sh.flows)
 	}
 	if s.files != nil {
 		s.files.close(job)
 	}
-	s.machine.release(s.taken[job])
+	s.machine.markFree(s.taken[job])
 	s.taken[job], s.shares[job] = nil, nil
 }

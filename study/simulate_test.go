@@ -82,7 +82,7 @@ func TestBackfillKeepsPromise(t *testing.T) {
 
 func TestLinear(t *testing.T) {
 	m := newMachine(12)
-	m.take([]int{2, 6, 9})
+	m.markBusy([]int{2, 6, 9})
 	for n, want := range map[int][]int{
 		1: {0}, 2: {0, 1}, 3: {3, 4, 5}, // the shortest run that has enough, the first of those
 		4: {3, 4, 5, 0}, 6: {3, 4, 5, 0, 1, 7}, 9: {3, 4, 5, 0, 1, 7, 8, 10, 11},
@@ -95,7 +95,7 @@ func TestLinear(t *testing.T) {
 
 func TestRandomSelector(t *testing.T) {
 	m := newMachine(12)
-	m.take([]int{0, 11})
+	m.markBusy([]int{0, 11})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 11 {
 		got := m.random(n, rng)
@@ -109,8 +109,8 @@ func TestRandomSelector(t *testing.T) {
 func TestPlacement(t *testing.T) {
 	var block, cyclic []int
 	for rank := range 7 {
-		block = append(block, place("block", rank, 2, 4))
-		cyclic = append(cyclic, place("cyclic", rank, 2, 4))
+		block = append(block, hostOfRank("block", rank, 2, 4))
+		cyclic = append(cyclic, hostOfRank("cyclic", rank, 2, 4))
 	}
 	if !slices.Equal(block, []int{0, 0, 1, 1, 2, 2, 3}) || !slices.Equal(cyclic, []int{0, 1, 2, 3, 0, 1, 2}) {
 		t.Errorf("block %v, cyclic %v", block, cyclic)

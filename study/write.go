@@ -31,7 +31,7 @@ func newFiles(c Config, m *machine) (*files, error) {
 	f := &files{shape: c.Storage, use: storage.NewUse(c.Storage), open: make(map[int][]storage.Path)}
 	for i := range c.Storage.Routers {
 		at := i * len(hosts) / c.Storage.Routers
-		m.take([]int{at})
+		m.markBusy([]int{at})
 		f.routers = append(f.routers, hosts[at])
 		f.hops = append(f.hops, hopsTo(c.Graph, hosts[at]))
 	}
@@ -63,7 +63,7 @@ func (s *simulation) write(job int, hosts []int32) ([]routing.Flow, float64, err
 	if f == nil {
 		return nil, 0, fmt.Errorf("%w: it writes, and there is no storage", ErrInvalid)
 	}
-	at := func(rank int) int32 { return hosts[place(s.Placement, rank, s.Cores, len(hosts))] }
+	at := func(rank int) int32 { return hosts[hostOfRank(s.Placement, rank, s.Cores, len(hosts))] }
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(job)+1<<32))
 	choice, err := storage.NewChoice(j.Target, f.shape, func(rank, router int) int { return int(f.hops[router][at(rank)]) }, rng)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *simulation) write(job int, hosts []int32) ([]routing.Flow, float64, err
 		f.open[job] = append(f.open[job], p)
 		flows = append(flows, routing.Flow{From: at(rank), To: f.routers[p.Router], Bytes: j.Write})
 	}
-	return merge(flows), f.use.Imbalance(f.open[job]), nil
+	return mergeFlows(flows), f.use.Imbalance(f.open[job]), nil
 }
 
 // close closes the files of a job, if it has any.

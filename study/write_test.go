@@ -27,7 +27,7 @@ ranks   = 16
 
 // TestWrite runs a job that writes beside one that does not.
 func TestWrite(t *testing.T) {
-	s, err := parse("w.toml", []byte(writers))
+	s, err := parseScenario("w.toml", []byte(writers))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestWrite(t *testing.T) {
 // TestFilesClose checks that a job's files count until it ends: a second one by the same seed finds
 // the storage as the first did.
 func TestFilesClose(t *testing.T) {
-	s, err := parse("w.toml", []byte(strings.Replace(writers, `["random", "nearest", "balanced"]`, `"balanced"`+"\nsubmit = \"every:10s\"\ncount = 2", 1)))
+	s, err := parseScenario("w.toml", []byte(strings.Replace(writers, `["random", "nearest", "balanced"]`, `"balanced"`+"\nsubmit = \"every:10s\"\ncount = 2", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,9 +96,9 @@ func TestWriteMistakes(t *testing.T) {
 		{"[storage]\nrouters = 8\ngroups  = 2\nservers = 4\ntargets = 16\n", "storage = 5\n", "storage: write a table, [storage]"},
 		{`"balanced"`, `"best"`, `"best" is not one of random, nearest, balanced`},
 	} {
-		s, err := parse("w.toml", []byte(strings.Replace(writers, tt.from, tt.to, 1)))
+		s, err := parseScenario("w.toml", []byte(strings.Replace(writers, tt.from, tt.to, 1)))
 		if err == nil {
-			err = s.check()
+			err = s.checkRuns()
 		}
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.to, err, tt.want)

@@ -80,13 +80,13 @@ var ErrData = errors.New("selftest: the data is not what was sent")
 // run is a measurement. The handlers of an interface run in the goroutine that polls it.
 type run struct {
 	Spec
-	nis   [2]*lnet.NI // client and server
-	ctx   context.Context
-	fail  func(error)
-	begin time.Time
-	rpcs  uint64 // the client's
-	left  int    // threads that go on; the client's
-	done  chan struct{}
+	nis         [2]*lnet.NI // client and server
+	ctx         context.Context
+	fail        func(error)
+	begin       time.Time
+	rpcs        uint64 // the client's
+	threadsLeft int    // threads that go on; the client's
+	done        chan struct{}
 }
 
 // Run measures once. Any failed RPC ends it with an error.
@@ -96,7 +96,7 @@ func Run(ctx context.Context, s Spec) (Result, error) {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	r := &run{Spec: s, ctx: ctx, fail: fail, begin: time.Now(), left: s.Threads, done: make(chan struct{})}
+	r := &run{Spec: s, ctx: ctx, fail: fail, begin: time.Now(), threadsLeft: s.Threads, done: make(chan struct{})}
 	f := mem.NewFabric()
 	for i := range r.nis {
 		n, err := nic.New(nic.Config{Node: fabric.NodeID(i)})
@@ -113,10 +113,10 @@ func Run(ctx context.Context, s Spec) (Result, error) {
 		defer r.nis[i].Close()
 	}
 	for i := range s.Threads {
-		r.serve(uint64(i))
+		r.answerRPCs(uint64(i))
 	}
 	for i := range s.Threads {
-		r.call(uint64(i))
+		r.doRPCs(uint64(i))
 	}
 	polling, stop := context.WithCancel(ctx)
 	var polls sync.WaitGroup
@@ -133,14 +133,14 @@ func Run(ctx context.Context, s Spec) (Result, error) {
 	return Result{r.rpcs, seconds}, context.Cause(ctx)
 }
 
-// call does RPCs, one after the other.
-func (r *run) call(thread uint64) {
+// doRPCs does RPCs, one after the other.
+func (r *run) doRPCs(thread uint64) {
 	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, r.Size)
 	number := thread << 32
-	md := r.memory(client, 0, thread, request, nil)
+	md := r.attachMemory(client, 0, thread, request, nil)
 	next := func() {
 		if number != thread<<32 && time.Since(r.begin) >= r.Duration { // at least one
-			if r.left--; r.left == 0 {
+			if r.threadsLeft--; r.threadsLeft == 0 {
 				close(r.done)
 			}
 			return
@@ -148,63 +148,65 @@ func (r *run) call(thread uint64) {
 		number++
 		binary.LittleEndian.PutUint64(request, number)
 		if r.Test == Write {
-			r.fill(bulk, number)
+			r.fillData(bulk, number)
 		}
-		r.check(r.nis[client].Put(md, lnet.Request{Target: server, Portal: portalRequest, MatchBits: thread}))
+		r.failOn(r.nis[client].Put(md, lnet.Request{Target: server, Portal: portalRequest, MatchBits: thread}))
 	}
-	r.memory(client, portalReply, thread, reply, func(lnet.Event) {
-		if binary.LittleEndian.Uint64(reply) != number || r.Test == Read && !r.right(bulk, number) {
+	r.attachMemory(client, portalReply, thread, reply, func(lnet.Event) {
+		if binary.LittleEndian.Uint64(reply) != number || r.Test == Read && !r.dataRight(bulk, number) {
 			r.fail(ErrData)
 			return
 		}
 		r.rpcs++
 		next()
 	})
-	r.memory(client, portalBulk, thread, bulk, nil)
+	r.attachMemory(client, portalBulk, thread, bulk, nil)
 	next()
 }
 
-// serve answers the RPCs of a thread.
-func (r *run) serve(thread uint64) {
+// answerRPCs answers the RPCs of a thread.
+func (r *run) answerRPCs(thread uint64) {
 	request, reply, bulk := make([]byte, messageLen), make([]byte, messageLen), make([]byte, r.Size)
 	ni := r.nis[server]
-	replies := r.memory(server, 0, thread, reply, nil)
+	replies := r.attachMemory(server, 0, thread, reply, nil)
 	number := func() uint64 { return binary.LittleEndian.Uint64(reply) }
-	answer := func() { r.check(ni.Put(replies, lnet.Request{Target: client, Portal: portalReply, MatchBits: thread})) }
-	data := r.memory(server, 0, thread, bulk, func(e lnet.Event) {
+	answer := func() {
+		r.failOn(ni.Put(replies, lnet.Request{Target: client, Portal: portalReply, MatchBits: thread}))
+	}
+	data := r.attachMemory(server, 0, thread, bulk, func(e lnet.Event) {
 		switch {
 		case e.Type == lnet.EventSend:
-		case e.Type == lnet.EventReply && !r.right(bulk, number()):
+		case e.Type == lnet.EventReply && !r.dataRight(bulk, number()):
 			r.fail(ErrData)
 		default:
 			answer()
 		}
 	})
-	r.memory(server, portalRequest, thread, request, func(lnet.Event) {
+	r.attachMemory(server, portalRequest, thread, request, func(lnet.Event) {
 		copy(reply, request)
 		switch q := (lnet.Request{Target: client, Portal: portalBulk, MatchBits: thread, Ack: true}); r.Test {
 		case Ping:
 			answer()
 		case Read:
-			r.fill(bulk, number())
-			r.check(ni.Put(data, q))
+			r.fillData(bulk, number())
+			r.failOn(ni.Put(data, q))
 		case Write:
-			r.check(ni.Get(data, q))
+			r.failOn(ni.Get(data, q))
 		}
 	})
 }
 
-func (r *run) check(err error) {
+func (r *run) failOn(err error) {
 	if err != nil {
 		r.fail(err)
 	}
 }
 
-// memory attaches b to a portal, or only binds it to portal 0.
-func (r *run) memory(node fabric.NodeID, portal int, bits uint64, b []byte, handler func(lnet.Event)) (md *lnet.MD) {
+// attachMemory attaches b to a portal, or only binds it to portal 0.
+func (r *run) attachMemory(node fabric.NodeID, portal int, bits uint64, b []byte, handler func(lnet.Event)) (md *lnet.MD) {
 	d := lnet.MemoryDescriptor{Buffer: b, Threshold: lnet.Unlimited, Options: lnet.OpPut | lnet.OpGet | lnet.ManageRemote,
 		Handler: func(e lnet.Event) {
-			r.check(e.Err)
+			r.failOn(e.Err)
 			if handler != nil && r.ctx.Err() == nil {
 				handler(e)
 			}
@@ -215,28 +217,28 @@ func (r *run) memory(node fabric.NodeID, portal int, bits uint64, b []byte, hand
 	} else {
 		md, err = r.nis[node].Attach(portal, lnet.Match{Any: true, Bits: bits}, d)
 	}
-	r.check(err)
+	r.failOn(err)
 	return md
 }
 
-// word returns the place of the word after the one at i: the next one, or, as Lustre's check=simple
-// does, the last or first one of a page.
-func (s Spec) word(i int) int {
+// nextWord returns the place of the word after the one at i: the next one, or, as Lustre's
+// check=simple does, the last or first one of a page.
+func (s Spec) nextWord(i int) int {
 	if !s.Full && i%atu.PageSize == 0 {
 		return i + atu.PageSize - 8
 	}
 	return i + 8
 }
 
-// fill writes the data of an RPC: its number and the place, in words of 8 bytes.
-func (s Spec) fill(b []byte, number uint64) {
-	for i := 0; i+8 <= len(b); i = s.word(i) {
+// fillData writes the data of an RPC: its number and the place, in words of 8 bytes.
+func (s Spec) fillData(b []byte, number uint64) {
+	for i := 0; i+8 <= len(b); i = s.nextWord(i) {
 		binary.LittleEndian.PutUint64(b[i:], number^uint64(i)<<40)
 	}
 }
 
-func (s Spec) right(b []byte, number uint64) bool {
-	for i := 0; i+8 <= len(b); i = s.word(i) {
+func (s Spec) dataRight(b []byte, number uint64) bool {
+	for i := 0; i+8 <= len(b); i = s.nextWord(i) {
 		if binary.LittleEndian.Uint64(b[i:]) != number^uint64(i)<<40 {
 			return false
 		}

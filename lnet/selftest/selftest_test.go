@@ -31,14 +31,14 @@ func TestLNetSelftest(t *testing.T) {
 func TestDataCheck(t *testing.T) {
 	for _, s := range []Spec{{Full: true}, {}} {
 		b := make([]byte, 3*4096-512)
-		s.fill(b, 7)
-		if !s.right(b, 7) || s.right(b, 8) {
+		s.fillData(b, 7)
+		if !s.dataRight(b, 7) || s.dataRight(b, 8) {
 			t.Error("the number is not checked")
 		}
 		for at := range b {
 			simple := at%4096 < 8 || at%4096 >= 4088
 			b[at] ^= 1
-			if s.right(b, 7) == (s.Full || simple) {
+			if s.dataRight(b, 7) == (s.Full || simple) {
 				t.Errorf("full %t: byte %d", s.Full, at)
 			}
 			b[at] ^= 1

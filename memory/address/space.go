@@ -41,8 +41,8 @@ func (s *Space) Map(partition uint32, m Memory) error {
 	return nil
 }
 
-// find returns the memory of n bytes from g on.
-func (s *Space) find(g Global, n int) (Memory, error) {
+// memoryAt returns the memory of n bytes from g on.
+func (s *Space) memoryAt(g Global, n int) (Memory, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	m := s.partitions[g.Partition()]
@@ -58,7 +58,7 @@ func (s *Space) find(g Global, n int) (Memory, error) {
 // Read reads all of p from g on. The error wraps fabric.ErrProtection if that is not all in one
 // partition, or is that of the memory.
 func (s *Space) Read(p []byte, g Global) error {
-	m, err := s.find(g, len(p))
+	m, err := s.memoryAt(g, len(p))
 	if err == nil {
 		_, err = m.ReadAt(p, int64(g.Offset()))
 	}
@@ -67,7 +67,7 @@ func (s *Space) Read(p []byte, g Global) error {
 
 // Write writes p to g. Its errors are those of Read.
 func (s *Space) Write(p []byte, g Global) error {
-	m, err := s.find(g, len(p))
+	m, err := s.memoryAt(g, len(p))
 	if err == nil {
 		_, err = m.WriteAt(p, int64(g.Offset()))
 	}

@@ -9,17 +9,17 @@ import (
 	"exnet/memory"
 )
 
-// check says what is wrong with an access.
-func (s *Store) check(off, n int64) error {
+// checkAccess says what is wrong with an access.
+func (s *Store) checkAccess(off, n int64) error {
 	if off < 0 || n < 0 || off%pageSize != 0 || n%pageSize != 0 || off > s.cfg.Size || n > s.cfg.Size-off {
 		return fmt.Errorf("%w: %d bytes at %d, of %d, in whole pages", memory.ErrRange, n, off, s.cfg.Size)
 	}
 	return nil
 }
 
-// split calls f for each part of p that is in one piece.
-func (s *Store) split(p []byte, off int64, f func(part []byte, off int64, piece int) error) (int, error) {
-	if err := s.check(off, int64(len(p))); err != nil {
+// eachPiece calls f for each part of p that is in one piece.
+func (s *Store) eachPiece(p []byte, off int64, f func(part []byte, off int64, piece int) error) (int, error) {
+	if err := s.checkAccess(off, int64(len(p))); err != nil {
 		return 0, err
 	}
 	done := 0
@@ -36,7 +36,7 @@ func (s *Store) split(p []byte, off int64, f func(part []byte, off int64, piece 
 
 // ReadAt reads whole pages. What was never written, or was discarded, is zeros. The error is that
 // of the lease in which they were.
-func (s *Store) ReadAt(p []byte, off int64) (int, error) { return s.split(p, off, s.read) }
+func (s *Store) ReadAt(p []byte, off int64) (int, error) { return s.eachPiece(p, off, s.read) }
 
 func (s *Store) read(p []byte, off int64, piece int) error {
 	s.mu.Lock()
@@ -51,10 +51,10 @@ func (s *Store) read(p []byte, off int64, piece int) error {
 	}
 	for i := range int64(len(p) / pageSize) {
 		page := off/pageSize + i
-		if s.lost.has(page) {
+		if s.lost.isSet(page) {
 			return s.reason
 		}
-		if !s.written.has(page) {
+		if !s.written.isSet(page) {
 			clear(p[i*pageSize : (i+1)*pageSize])
 		}
 	}
@@ -69,7 +69,7 @@ type viewer interface {
 // View calls f with whole pages where they are mapped, as memory.Segment.View does. It reports
 // false also if they are not in one piece, or not all of them have been written.
 func (s *Store) View(off, n int64, f func(foreign.Memory)) bool {
-	if s.check(off, n) != nil || n == 0 || off/s.piece != (off+n-1)/s.piece {
+	if s.checkAccess(off, n) != nil || n == 0 || off/s.piece != (off+n-1)/s.piece {
 		return false
 	}
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *Store) View(off, n int64, f func(foreign.Memory)) bool {
 		return false
 	}
 	for page := off / pageSize; page < (off+n)/pageSize; page++ {
-		if !s.written.has(page) || s.lost.has(page) {
+		if !s.written.isSet(page) || s.lost.isSet(page) {
 			return false
 		}
 	}
@@ -90,16 +90,16 @@ func (s *Store) View(off, n int64, f func(foreign.Memory)) bool {
 // Keeps reports whether whole pages have what was written to them, as far as has been heard of
 // their lenders: it asks none.
 func (s *Store) Keeps(off, n int64) bool {
-	if s.check(off, n) != nil {
+	if s.checkAccess(off, n) != nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for page := off / pageSize; page < (off+n)/pageSize; page++ {
-		if s.lost.has(page) {
+		if s.lost.isSet(page) {
 			return false
 		}
-		if in := s.pieces[page*pageSize/s.piece].in; s.written.has(page) && in != nil && in.Err() != nil {
+		if in := s.pieces[page*pageSize/s.piece].in; s.written.isSet(page) && in != nil && in.Err() != nil {
 			return false
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Store) Keeps(off, n int64) bool {
 
 // WriteAt writes whole pages. It borrows if it has to. The error wraps ErrFull if nobody lends
 // more, or is why a lender's memory was lost and no other has room.
-func (s *Store) WriteAt(p []byte, off int64) (int, error) { return s.split(p, off, s.write) }
+func (s *Store) WriteAt(p []byte, off int64) (int, error) { return s.eachPiece(p, off, s.write) }
 
 func (s *Store) write(p []byte, off int64, piece int) error {
 	for {
@@ -156,26 +156,26 @@ func (s *Store) tryWrite(p []byte, off int64, piece int) (bool, error) {
 		return false, nil
 	}
 	for i := range int64(len(p) / pageSize) {
-		if s.written.set(off/pageSize+i, true) {
+		if s.written.setBit(off/pageSize+i, true) {
 			s.used += pageSize
 		}
-		s.lost.set(off/pageSize+i, false)
+		s.lost.setBit(off/pageSize+i, false)
 	}
 	return true, nil
 }
 
 // Discard forgets whole pages: they read as zeros.
 func (s *Store) Discard(off, n int64) error {
-	if err := s.check(off, n); err != nil {
+	if err := s.checkAccess(off, n); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for page := off / pageSize; page < (off+n)/pageSize; page++ {
-		if s.written.set(page, false) {
+		if s.written.setBit(page, false) {
 			s.used -= pageSize
 		}
-		s.lost.set(page, false)
+		s.lost.setBit(page, false)
 	}
 	return nil
 }
@@ -194,8 +194,8 @@ func (s *Store) loseLocked(h *held, err error) {
 		s.pieces[i] = place{}
 		first := int64(i) * s.piece / pageSize
 		for page := first; page < first+s.sizeOf(i)/pageSize; page++ {
-			if s.written.set(page, false) {
-				s.lost.set(page, true)
+			if s.written.setBit(page, false) {
+				s.lost.setBit(page, true)
 				s.used -= pageSize
 			}
 		}

@@ -28,7 +28,7 @@ func (s *Store) revoked(h *held, deadline time.Time) {
 	if until := h.Until(); !until.IsZero() && !deadline.Before(until) {
 		avoid = nil
 	}
-	err := s.leave(h, func(piece int) error { return s.more(piece, avoid) })
+	err := s.giveBack(h, func(piece int) error { return s.more(piece, avoid) })
 	if err == nil || errors.Is(err, fabric.ErrClosed) {
 		return
 	}
@@ -57,7 +57,7 @@ func (s *Store) Release() bool {
 	}
 	least.leaves = true
 	s.mu.Unlock()
-	if s.leave(least, func(int) error { return errNoRoom }) == nil {
+	if s.giveBack(least, func(int) error { return errNoRoom }) == nil {
 		return true
 	}
 	s.mu.Lock()
@@ -66,9 +66,10 @@ func (s *Store) Release() bool {
 	return false
 }
 
-// leave moves all pieces of a lease and gives it back. more is called for room. s.changing is held.
-func (s *Store) leave(h *held, more func(piece int) error) error {
-	for i := 0; i < s.count(); {
+// giveBack moves all pieces of a lease and gives it back. more is called for room. s.changing is
+// held.
+func (s *Store) giveBack(h *held, more func(piece int) error) error {
+	for i := 0; i < s.countPieces(); {
 		ok, err := s.moveOne(i, h)
 		if err != nil {
 			return err
@@ -102,7 +103,7 @@ func (s *Store) moveOne(piece int, h *held) (bool, error) {
 	first, pages := int64(piece)*s.piece/pageSize, s.sizeOf(piece)/pageSize
 	used := false
 	for page := first; page < first+pages; page++ {
-		used = used || s.written.has(page)
+		used = used || s.written.isSet(page)
 	}
 	if !used {
 		s.vacateLocked(piece)
@@ -136,5 +137,5 @@ func (s *Store) vacateLocked(piece int) {
 	s.pieces[piece] = place{}
 }
 
-// count is the number of pieces.
-func (s *Store) count() int { return int((s.cfg.Size + s.piece - 1) / s.piece) }
+// countPieces is the number of pieces.
+func (s *Store) countPieces() int { return int((s.cfg.Size + s.piece - 1) / s.piece) }

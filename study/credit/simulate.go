@@ -65,23 +65,24 @@ func Run(c Config) (Result, error) {
 	return s.result(), nil
 }
 
-func (s *simulation) at(t int64, do func()) {
+func (s *simulation) schedule(t int64, do func()) {
 	s.made++
 	heap.Push(&s.queue, event{t, s.made, do})
 }
 
-// serve returns when a stage that is free at *free has done something that comes at t and takes d.
-func serve(free *int64, t, d int64) int64 {
+// stageDone returns when a stage that is free at *free has done something that comes at t and
+// takes d.
+func stageDone(free *int64, t, d int64) int64 {
 	*free = max(*free, t) + d
 	return *free
 }
 
-// takes returns how long a stage takes for a frame of n units: ns for one, and a cycle for every
-// 8 bytes more.
-func takes(ns, n, unit int) int64 { return int64(ns)*nanosecond + int64((n-1)*unit)*perByte }
+// stageTime returns how long a stage takes for a frame of n units: ns for one, and a cycle for
+// every 8 bytes more.
+func stageTime(ns, n, unit int) int64 { return int64(ns)*nanosecond + int64((n-1)*unit)*perByte }
 
-// hold adds up the credits that the sender has, before they change.
-func (s *simulation) hold() {
+// sumCredits adds up the credits that the sender has, before they change.
+func (s *simulation) sumCredits() {
 	for v, n := range s.credit {
 		if s.c.Packets[v] > s.r.Sent[v] { // the channel has packets that may use them
 			s.held += int64(n) * (s.now - s.changed)
@@ -104,35 +105,35 @@ func (s *simulation) send() {
 		if n == 0 || s.credit[v] < n {
 			continue
 		}
-		s.hold()
+		s.sumCredits()
 		s.credit[v] -= n
 		s.r.Sent[v] += n
 		s.r.Frames++
 		s.busy = true
-		mapped := s.now + takes(mapping, n, packetLen[v])
+		mapped := s.now + stageTime(mapping, n, packetLen[v])
 		// The first stage is free for the next frame when the second has taken this one.
 		begin := max(mapped, s.encap)
-		s.at(begin, func() { s.busy = false; s.send() })
-		s.at(serve(&s.encap, mapped, takes(encap, n, packetLen[v])), func() { s.carry(v, n) })
+		s.schedule(begin, func() { s.busy = false; s.send() })
+		s.schedule(stageDone(&s.encap, mapped, stageTime(encap, n, packetLen[v])), func() { s.sendFrame(v, n) })
 		return
 	}
 }
 
-// carry sends a frame to the receiver.
-func (s *simulation) carry(v VC, n int) {
+// sendFrame sends a frame to the receiver.
+func (s *simulation) sendFrame(v VC, n int) {
 	size := max(overhead+n*packetLen[v], minFrame)
 	s.linkLen += size
 	arrives := transit(&s.link, s.now, size, (n-1)*packetLen[v])
-	s.at(arrives, func() {
-		s.at(serve(&s.decap, arrives, takes(decap, n, packetLen[v])), func() {
+	s.schedule(arrives, func() {
+		s.schedule(stageDone(&s.decap, arrives, stageTime(decap, n, packetLen[v])), func() {
 			if s.c.Stalled[v] {
 				return
 			}
-			s.at(serve(&s.queueIn, s.now, takes(queueIn, n, packetLen[v])), func() {
+			s.schedule(stageDone(&s.queueIn, s.now, stageTime(queueIn, n, packetLen[v])), func() {
 				s.inTime += int64(n) * (s.now - arrives)
 				s.r.Done[v] += n
 				s.last = s.now
-				s.free(v, n)
+				s.returnBuffers(v, n)
 			})
 		})
 	})
@@ -146,18 +147,18 @@ func transit(link *int64, t int64, size, more int) int64 {
 	return begin + (macOut+network+macIn)*nanosecond + int64(more)*perLink
 }
 
-// free has n buffers return to the sender, in bulks.
-func (s *simulation) free(v VC, n int) {
+// returnBuffers has n buffers return to the sender, in bulks.
+func (s *simulation) returnBuffers(v VC, n int) {
 	s.freed[v] += n
 	b := s.c.Bulk
 	for ; s.freed[v] >= b; s.freed[v] -= b {
 		s.r.NOPs++
 		size := max(overhead+b*nop, minFrame)
 		s.returned += size
-		s.at(serve(&s.nopEncap, s.now, takes(encap, b, nop)), func() {
-			s.at(transit(&s.nopLink, s.now, size, (b-1)*nop), func() {
-				s.at(serve(&s.nopDecap, s.now, takes(decap, b, nop)), func() {
-					s.hold()
+		s.schedule(stageDone(&s.nopEncap, s.now, stageTime(encap, b, nop)), func() {
+			s.schedule(transit(&s.nopLink, s.now, size, (b-1)*nop), func() {
+				s.schedule(stageDone(&s.nopDecap, s.now, stageTime(decap, b, nop)), func() {
+					s.sumCredits()
 					s.credit[v] += b
 					s.send()
 				})
