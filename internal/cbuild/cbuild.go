@@ -186,7 +186,7 @@ func (s Source) buildIn(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("%w (%s): install one, or put %s into %s", ErrCompiler, cc, s.Name, installed)
 	}
 	// Of several that start at once one builds, and the others wait for it.
-	done, err := turn(ctx, path+lockSuffix)
+	done, err := waitTurn(ctx, path+lockSuffix)
 	if err != nil {
 		return "", err
 	}
@@ -241,10 +241,10 @@ const lockSuffix = ".lock"
 // lockPause is how often a lock is tried.
 const lockPause = 20 * time.Millisecond
 
-// turn waits until the caller is the only one that builds what the file name is the lock of, until
-// done, or until its process dies. done removes the file, so a lock of a file that is not there any
-// more is none.
-func turn(ctx context.Context, name string) (done func(), err error) {
+// waitTurn waits until the caller is the only one that builds what the file name is the lock of,
+// until done, or until its process dies. done removes the file, so a lock of a file that is not
+// there any more is none.
+func waitTurn(ctx context.Context, name string) (done func(), err error) {
 	for {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -293,20 +293,20 @@ func sweep(dir string) {
 // and every exn-run computes it: crypto would make exn-run larger, FNV later.
 func (s Source) hash(cc string) (string, error) {
 	sum := checksum.Of(fmt.Appendf(nil, "%s %q %q %q", cc, s.Flags, s.Libs, s.Skip))
-	err := s.each(func(name string, text []byte) error {
+	err := s.eachFile(func(name string, text []byte) error {
 		sum = checksum.Add(checksum.Add(sum, []byte(name)), text)
 		return nil
 	})
 	return fmt.Sprintf("%016x", sum), err
 }
 
-// each calls f for every file of the source.
-func (s Source) each(f func(name string, text []byte) error) error {
+// eachFile calls f for every file of the source.
+func (s Source) eachFile(f func(name string, text []byte) error) error {
 	for _, files := range []fs.FS{s.Files, s.Shared} {
 		if files == nil {
 			continue
 		}
-		if err := each(files, ".", func(name string) error {
+		if err := eachFile(files, ".", func(name string) error {
 			text, err := fs.ReadFile(files, name)
 			if err != nil {
 				return err
@@ -319,9 +319,9 @@ func (s Source) each(f func(name string, text []byte) error) error {
 	return nil
 }
 
-// each calls f for every file below name, or for name if that is a file, in the order in which
-// files lists them: an embed.FS does so by name.
-func each(files fs.FS, name string, f func(name string) error) error {
+// eachFile calls f for every file below name, or for name if that is a file, in the order in
+// which files lists them: an embed.FS does so by name.
+func eachFile(files fs.FS, name string, f func(name string) error) error {
 	d, err := files.Open(name)
 	if err != nil {
 		return err
@@ -333,7 +333,7 @@ func each(files fs.FS, name string, f func(name string) error) error {
 	}
 	entries, err := dir.ReadDir(-1)
 	for i := 0; i < len(entries) && err == nil; i++ {
-		err = each(files, path.Join(name, entries[i].Name()), f)
+		err = eachFile(files, path.Join(name, entries[i].Name()), f)
 	}
 	return err
 }
@@ -341,7 +341,7 @@ func each(files fs.FS, name string, f func(name string) error) error {
 // compile builds the file in dir.
 func (s Source) compile(ctx context.Context, cc, dir string) error {
 	var names []string
-	err := s.each(func(name string, text []byte) error {
+	err := s.eachFile(func(name string, text []byte) error {
 		if strings.HasSuffix(name, ".c") && !slices.Contains(s.Skip, name) {
 			names = append(names, name)
 		}

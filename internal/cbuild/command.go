@@ -60,7 +60,7 @@ func (c Command) Run(ctx context.Context, out string) error {
 	for range min(runtime.GOMAXPROCS(0), len(c.Files)) {
 		all.Go(func() {
 			for i := range next {
-				if err := c.step(ctx, nil, "-c", "-o", made[i], c.Files[i]); err != nil {
+				if err := c.runCompiler(ctx, nil, "-c", "-o", made[i], c.Files[i]); err != nil {
 					fail(err) // the first counts: those that it ends say no more than that
 				}
 			}
@@ -75,11 +75,11 @@ func (c Command) Run(ctx context.Context, out string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return c.step(ctx, c.Libs, append([]string{"-o", out}, made...)...)
+	return c.runCompiler(ctx, c.Libs, append([]string{"-o", out}, made...)...)
 }
 
-// step runs the compiler with Flags, these arguments and libs.
-func (c Command) step(ctx context.Context, libs []string, args ...string) error {
+// runCompiler runs the compiler with Flags, these arguments and libs.
+func (c Command) runCompiler(ctx context.Context, libs []string, args ...string) error {
 	cc := c.Compiler
 	if cc == "" {
 		cc = "cc"

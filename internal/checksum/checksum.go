@@ -17,18 +17,18 @@ func Of(b []byte) uint64 { return Add(0, b) }
 // Add returns the checksum of what sum is of and of b. The same contents in other pieces have
 // another one.
 func Add(sum uint64, b []byte) uint64 {
-	sum = step(sum, uint64(len(b)))
+	sum = addWord(sum, uint64(len(b)))
 	for ; len(b) >= 8; b = b[8:] {
-		sum = step(sum, binary.LittleEndian.Uint64(b))
+		sum = addWord(sum, binary.LittleEndian.Uint64(b))
 	}
 	var last [8]byte
 	copy(last[:], b)
-	return step(sum, binary.LittleEndian.Uint64(last[:]))
+	return addWord(sum, binary.LittleEndian.Uint64(last[:]))
 }
 
-// step adds a word as MurmurHash3 does to the first half of its state (Appleby, 2011). It can be
-// undone for each word: so two sums that differ stay different.
-func step(sum, word uint64) uint64 {
+// addWord adds a word as MurmurHash3 does to the first half of its state (Appleby, 2011). It can
+// be undone for each word: so two sums that differ stay different.
+func addWord(sum, word uint64) uint64 {
 	word = bits.RotateLeft64(word*0x87c37b91114253d5, 31) * 0x4cf5ad432745937f
 	return bits.RotateLeft64(sum^word, 27)*5 + 0x52dce729
 }

@@ -55,8 +55,8 @@ func (d Description) Completion(shell string) (string, error) {
 	return "", Usagef("there are no completions for %q: name bash, fish or zsh", shell)
 }
 
-// each calls f for every flag, with whether it takes a value, and whether that is a file.
-func (d Description) each(f func(flag *pflag.Flag, value, file bool)) {
+// eachFlag calls f for every flag, with whether it takes a value, and whether that is a file.
+func (d Description) eachFlag(f func(flag *pflag.Flag, value, file bool)) {
 	d.Flags.VisitAll(func(flag *pflag.Flag) {
 		name := annotation(flag, valueKey)
 		f(flag, name != "", name == "FILE" || name == "DIR")
@@ -74,7 +74,7 @@ func (d Description) values(f *pflag.Flag) string {
 func (d Description) bash() string {
 	var flags, values, files []string
 	var known strings.Builder
-	d.each(func(f *pflag.Flag, value, file bool) {
+	d.eachFlag(func(f *pflag.Flag, value, file bool) {
 		flags = append(flags, "--"+f.Name)
 		if file {
 			files = append(files, "--"+f.Name)
@@ -115,7 +115,7 @@ complete -F %[2]s %[1]s
 func (d Description) fish() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# fish completion for %s\ncomplete -c %[1]s -f -a '(__fish_complete_subcommand)'\n", d.Name)
-	d.each(func(f *pflag.Flag, value, file bool) {
+	d.eachFlag(func(f *pflag.Flag, value, file bool) {
 		kind := ""
 		if file {
 			kind = " -r -F"
@@ -133,7 +133,7 @@ func (d Description) fish() string {
 func (d Description) zsh() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#compdef %s\n_arguments -S \\\n", d.Name)
-	d.each(func(f *pflag.Flag, value, file bool) {
+	d.eachFlag(func(f *pflag.Flag, value, file bool) {
 		usage := strings.NewReplacer("'", `'\''`, "[", `\[`, "]", `\]`, ":", `\:`).Replace(f.Usage)
 		kind := ""
 		if file {

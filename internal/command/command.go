@@ -32,7 +32,7 @@ func New(name, short, long string) *cobra.Command {
 			case showVersion && len(args) == 0:
 				return printVersion(c)
 			case len(args) > 0:
-				return cli.UnknownCommand(args[0], names(c))
+				return cli.UnknownCommand(args[0], shownNames(c))
 			}
 			fmt.Fprint(c.ErrOrStderr(), Help(c))
 			return cli.ExitStatus(cli.ExitUsage)
@@ -53,7 +53,7 @@ func New(name, short, long string) *cobra.Command {
 // status. Results go to stdout, all else to stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.AddCommand(newVersion(), newCompletion(root), newMan(root))
-	each(root, func(c *cobra.Command) {
+	eachCommand(root, func(c *cobra.Command) {
 		cli.Tidy(c.Flags())
 		cli.Tidy(c.PersistentFlags())
 		c.InitDefaultHelpFlag()
@@ -69,7 +69,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		if !c.HasSubCommands() || c.Flags().NArg() == 0 {
 			return nil
 		}
-		return cli.UnknownCommand(c.Flags().Arg(0), names(c))
+		return cli.UnknownCommand(c.Flags().Arg(0), shownNames(c))
 	}
 	flagError, help := root.FlagErrorFunc(), root.HelpFunc()
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return cmp.Or(unknown(c), flagError(c, err)) })
@@ -103,11 +103,11 @@ func report(stderr io.Writer, name, format string, err error) int {
 	return status
 }
 
-// each calls f for all commands of a tree.
-func each(c *cobra.Command, f func(*cobra.Command)) {
+// eachCommand calls f for all commands of a tree.
+func eachCommand(c *cobra.Command, f func(*cobra.Command)) {
 	f(c)
 	for _, sub := range c.Commands() {
-		each(sub, f)
+		eachCommand(sub, f)
 	}
 }
 
@@ -137,13 +137,13 @@ func Arguments(c *cobra.Command, args []string) error {
 // Choose is the RunE of a command that only has subcommands.
 func Choose(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return cli.UnknownCommand(args[0], names(c))
+		return cli.UnknownCommand(args[0], shownNames(c))
 	}
-	return cli.Usagef("say what to do: %s", strings.Join(names(c), ", "))
+	return cli.Usagef("say what to do: %s", strings.Join(shownNames(c), ", "))
 }
 
-// names lists the commands of c that its help shows.
-func names(c *cobra.Command) (names []string) {
+// shownNames lists the commands of c that its help shows.
+func shownNames(c *cobra.Command) (names []string) {
 	for _, sub := range shown(c) {
 		names = append(names, sub.Name())
 	}
@@ -204,12 +204,12 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
 		Long: "Explains a command, as COMMAND -h does.",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return names(root), cobra.ShellCompDirectiveNoFileComp
+			return shownNames(root), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			found, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return cli.UnknownCommand(strings.Join(args, " "), names(root))
+				return cli.UnknownCommand(strings.Join(args, " "), shownNames(root))
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()

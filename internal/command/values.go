@@ -11,7 +11,7 @@ import (
 // Values lets shells complete the values of the flags of these names, in all commands below c that
 // have them.
 func Values(c *cobra.Command, values map[string]cobra.CompletionFunc) {
-	each(c, func(c *cobra.Command) {
+	eachCommand(c, func(c *cobra.Command) {
 		for name, f := range values {
 			if c.Flags().Lookup(name) != nil {
 				_ = c.RegisterFlagCompletionFunc(name, f) // an error says that there is one already

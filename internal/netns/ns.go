@@ -112,7 +112,7 @@ func (n *NS) Do(f func() error) error {
 			return true
 		}
 		defer home.Close()
-		if err = n.enter(); err != nil {
+		if err = n.enterThread(); err != nil {
 			return true
 		}
 		// A deferred return covers runtime.Goexit (testing.T.FailNow) in f.
@@ -130,8 +130,8 @@ func (n *NS) SetSysctl(name, value string) error {
 	return n.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) })
 }
 
-// enter moves the calling thread into the namespace.
-func (n *NS) enter() error {
+// enterThread moves the calling thread into the namespace.
+func (n *NS) enterThread() error {
 	raw, err := n.file.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("netns: %w", ErrClosed)

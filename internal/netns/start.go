@@ -61,7 +61,7 @@ func (n *NS) spawner() (chan<- spawnRequest, error) {
 	requests := make(chan spawnRequest)
 	ready := make(chan error, 1)
 	go onThread(func() bool {
-		if err := n.enter(); err != nil {
+		if err := n.enterThread(); err != nil {
 			ready <- err
 			return true
 		}

@@ -29,7 +29,7 @@ func (l *Live) Name() string { return l.file.Name() }
 // Write implements io.Writer. The first call removes what was in the file.
 func (l *Live) Write(b []byte) (int, error) {
 	if !l.started && len(b) > 0 {
-		if err := l.clear(); err != nil {
+		if err := l.truncate(); err != nil {
 			return 0, err
 		}
 		l.started = true
@@ -37,8 +37,8 @@ func (l *Live) Write(b []byte) (int, error) {
 	return l.file.Write(b)
 }
 
-// clear empties a regular file; others have nothing to lose.
-func (l *Live) clear() error {
+// truncate empties a regular file; others have nothing to lose.
+func (l *Live) truncate() error {
 	info, err := l.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return err

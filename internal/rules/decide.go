@@ -36,7 +36,7 @@ func (rules Rules) match(q Question) *Rule {
 	wildcard := q.Listener && q.Addr.IsUnspecified()
 	for i := range rules {
 		r := &rules[i]
-		if !r.Proto.takes(q.UDP) || r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
+		if !r.Proto.covers(q.UDP) || r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
 			continue
 		}
 		if wildcard {

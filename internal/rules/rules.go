@@ -78,8 +78,8 @@ const (
 	ReliableUDP       // the same, and their sender waits for room
 )
 
-// takes reports whether a rule is about a question of UDP, or of TCP.
-func (p Proto) takes(udp bool) bool { return p == AnyProto || (p != ProtoTCP) == udp }
+// covers reports whether a rule is about a question of UDP, or of TCP.
+func (p Proto) covers(udp bool) bool { return p == AnyProto || (p != ProtoTCP) == udp }
 
 // Class is what a connection's packets are, to the fabric (fabric.Class): their DSCP, 0 to
 // MaxClass.

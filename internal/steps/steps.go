@@ -37,14 +37,14 @@ func New[S, E Enum](to map[S]map[E]S) *Table[S, E] {
 	t := &Table[S, E]{}
 	for from, row := range to {
 		for what, next := range row {
-			t.add(from, what, next)
+			t.addStep(from, what, next)
 		}
 	}
 	slices.Sort(t.rows)
 	return t
 }
 
-func (t *Table[S, E]) add(from S, what E, next S) {
+func (t *Table[S, E]) addStep(from S, what E, next S) {
 	for len(t.next) <= int(from) {
 		t.next = append(t.next, nil)
 	}

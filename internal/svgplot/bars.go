@@ -56,31 +56,31 @@ func (b Bars) SVG() string {
 	c.begin(b.Title, b.Desc, bottom+axisSpace+2)
 	last := math.Inf(-1)
 	for _, t := range x.ticks {
-		place, label := x.at(t), b.X.format(t)
-		c.line(place, top, place, bottom, "grid")
+		place, label := x.placeOf(t), b.X.format(t)
+		c.drawLine(place, top, place, bottom, "grid")
 		if half := charWidth * float64(len(label)) / 2; place-half >= last+4 {
 			last = place + half
-			c.text(place, bottom+15, "middle", "tick", label)
+			c.drawText(place, bottom+15, "middle", "tick", label)
 		}
 	}
 	for i, bar := range b.Bars {
 		y := top + barStep*float64(i) + 4
-		end := x.at(bar.Value)
+		end := x.placeOf(bar.Value)
 		c.add(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
 			num(start), num(y), num(max(end-start, 1)), num(barHeight), colour(bar.Colour), escape(bar.Name), escape(b.X.format(bar.Value)))
 		if bar.High > bar.Low {
-			c.line(x.clip(bar.Low), y+barHeight/2, min(x.clip(bar.High), end), y+barHeight/2, "under") // to be seen on a dark bar
-			c.line(x.clip(bar.Low), y+barHeight/2, x.clip(bar.High), y+barHeight/2, "axis whisk")
+			c.drawLine(x.clip(bar.Low), y+barHeight/2, min(x.clip(bar.High), end), y+barHeight/2, "under") // to be seen on a dark bar
+			c.drawLine(x.clip(bar.Low), y+barHeight/2, x.clip(bar.High), y+barHeight/2, "axis whisk")
 		}
-		c.text(start-6, y+12, "end", "label", bar.Name)
-		c.text(max(end, x.clip(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
+		c.drawText(start-6, y+12, "end", "label", bar.Name)
+		c.drawText(max(end, x.clip(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
 	}
 	for _, r := range b.Refs {
-		c.line(x.at(r.Y), top, x.at(r.Y), bottom, "ref")
-		c.text(x.at(r.Y)+3, top-3, "start", "reft", r.Label)
+		c.drawLine(x.placeOf(r.Y), top, x.placeOf(r.Y), bottom, "ref")
+		c.drawText(x.placeOf(r.Y)+3, top-3, "start", "reft", r.Label)
 	}
-	c.line(start, top, start, bottom, "axis")
-	c.text((start+width-right)/2, bottom+32, "middle", "label", b.X.label())
+	c.drawLine(start, top, start, bottom, "axis")
+	c.drawText((start+width-right)/2, bottom+32, "middle", "label", b.X.label())
 	return c.end()
 }
 

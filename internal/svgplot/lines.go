@@ -52,24 +52,24 @@ func (l Lines) SVG() string {
 	var c canvas
 	c.begin(l.Title, l.Desc, height)
 	for _, t := range y.ticks {
-		c.line(left, y.at(t), width-right, y.at(t), "grid")
-		c.text(left-6, y.at(t)+4, "end", "tick", l.Y.format(t))
+		c.drawLine(left, y.placeOf(t), width-right, y.placeOf(t), "grid")
+		c.drawText(left-6, y.placeOf(t)+4, "end", "tick", l.Y.format(t))
 	}
 	last := math.Inf(-1)
 	for _, t := range l.xTicks(x) {
-		place := x.at(t)
+		place := x.placeOf(t)
 		label := l.X.format(t)
 		half := charWidth * float64(len(label)) / 2
 		if place-half < last+4 {
 			continue // it would run into the one before
 		}
 		last = place + half
-		c.line(place, bottom, place, bottom+4, "axis")
-		c.text(place, bottom+16, "middle", "tick", label)
+		c.drawLine(place, bottom, place, bottom+4, "axis")
+		c.drawText(place, bottom+16, "middle", "tick", label)
 	}
-	c.line(left, bottom, width-right, bottom, "axis")
-	c.line(left, top, left, bottom, "axis")
-	c.text((left+width-right)/2, bottom+33, "middle", "label", l.X.label())
+	c.drawLine(left, bottom, width-right, bottom, "axis")
+	c.drawLine(left, top, left, bottom, "axis")
+	c.drawText((left+width-right)/2, bottom+33, "middle", "label", l.X.label())
 	c.add(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, num(top+plotHeight/2), escape(l.Y.label()))
 	c.refs(l.Refs, y)
 	for _, s := range l.Series {
@@ -83,8 +83,8 @@ func (l Lines) SVG() string {
 func (c *canvas) refs(refs []Ref, y scale) {
 	var used []float64
 	for _, r := range refs {
-		place := y.at(r.Y)
-		c.line(left, place, width-right, place, "ref")
+		place := y.placeOf(r.Y)
+		c.drawLine(left, place, width-right, place, "ref")
 		at := place - 4
 		for moved := true; moved; {
 			moved = false
@@ -95,7 +95,7 @@ func (c *canvas) refs(refs []Ref, y scale) {
 			}
 		}
 		used = append(used, at)
-		c.text(left+6, max(at, 10), "start", "reft", r.Label)
+		c.drawText(left+6, max(at, 10), "start", "reft", r.Label)
 	}
 }
 
@@ -107,7 +107,7 @@ func (c *canvas) series(s Series, l Lines, x, y scale) {
 	var d strings.Builder
 	for i, p := range s.Points {
 		d.WriteString(map[bool]string{true: "M", false: "L"}[i == 0])
-		d.WriteString(num(x.at(p.X)) + " " + num(y.at(p.Y)))
+		d.WriteString(num(x.placeOf(p.X)) + " " + num(y.placeOf(p.Y)))
 	}
 	c.add(`<g class="series" data-series="%s">`, escape(s.Name))
 	defer c.add("</g>")
@@ -116,7 +116,7 @@ func (c *canvas) series(s Series, l Lines, x, y scale) {
 	for _, p := range s.Points {
 		if p.High > p.Low {
 			c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="whisk" %s/>`,
-				num(x.at(p.X)), num(y.clip(p.Low)), num(x.at(p.X)), num(y.clip(p.High)), stroke)
+				num(x.placeOf(p.X)), num(y.clip(p.Low)), num(x.placeOf(p.X)), num(y.clip(p.High)), stroke)
 		}
 	}
 	for _, p := range s.Points {
@@ -124,7 +124,7 @@ func (c *canvas) series(s Series, l Lines, x, y scale) {
 		if p.High > p.Low {
 			note += fmt.Sprintf(" (%s to %s)", l.Y.format(p.Low), l.Y.format(p.High))
 		}
-		c.mark(s.Colour, x.at(p.X), y.at(p.Y), note)
+		c.drawMark(s.Colour, x.placeOf(p.X), y.placeOf(p.Y), note)
 	}
 }
 

@@ -58,8 +58,8 @@ func newScale(ax Axis, low, high, a, b float64) scale {
 	return s
 }
 
-// at returns the place of a value.
-func (s scale) at(v float64) float64 {
+// placeOf returns the place of a value.
+func (s scale) placeOf(v float64) float64 {
 	from, to := s.from, s.to
 	if s.log {
 		from, to, v = math.Log(from), math.Log(to), math.Log(max(v, s.from))
@@ -71,7 +71,7 @@ func (s scale) at(v float64) float64 {
 }
 
 // clip returns the place of a value, or the nearest one that there is.
-func (s scale) clip(v float64) float64 { return s.at(min(max(v, s.from), s.to)) }
+func (s scale) clip(v float64) float64 { return s.placeOf(min(max(v, s.from), s.to)) }
 
 // logBounds widens the bounds to 1, 2 or 5 times a power of ten.
 func logBounds(low, high float64) (float64, float64) {

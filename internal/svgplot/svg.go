@@ -42,11 +42,11 @@ func snap(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.b, format+"\n", args...) }
 
-func (c *canvas) text(x, y float64, anchor, class, s string) {
+func (c *canvas) drawText(x, y float64, anchor, class, s string) {
 	c.add(`<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`, num(x), num(y), anchor, class, html.EscapeString(s))
 }
 
-func (c *canvas) line(x1, y1, x2, y2 float64, class string) {
+func (c *canvas) drawLine(x1, y1, x2, y2 float64, class string) {
 	c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, num(x1), num(y1), num(x2), num(y2), class)
 }
 
@@ -94,8 +94,8 @@ func colour(i int) string {
 	return fmt.Sprintf("var(--plot-%d,%s)", i, fallbacks[i])
 }
 
-// mark draws the mark of a series at a place; note is shown when pointed at.
-func (c *canvas) mark(series int, x, y float64, note string) {
+// drawMark draws the mark of a series at a place; note is shown when pointed at.
+func (c *canvas) drawMark(series int, x, y float64, note string) {
 	const r = 3.6
 	fill := fmt.Sprintf(`style="fill:%s"`, colour(series))
 	if note != "" {
@@ -143,11 +143,11 @@ func (c *canvas) legend(rows [][]entry, y float64, lines bool) {
 			c.add(`<g class="key" data-series="%s">`, html.EscapeString(e.name))
 			if lines {
 				c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="curve" style="stroke:%s"/>`, num(x), num(y-4), num(x+22), num(y-4), colour(e.series))
-				c.mark(e.series, x+11, y-4, "")
+				c.drawMark(e.series, x+11, y-4, "")
 			} else {
 				c.add(`<rect x="%s" y="%s" width="14" height="10" rx="2" style="fill:%s"/>`, num(x+8), num(y-9), colour(e.series))
 			}
-			c.text(x+legendGap-3, y, "start", "label", e.name)
+			c.drawText(x+legendGap-3, y, "start", "label", e.name)
 			c.add("</g>")
 			x += legendGap + charWidth*float64(len([]rune(e.name))) + 10
 		}

@@ -99,7 +99,7 @@ func TestScale(t *testing.T) {
 		s       scale
 		v, want float64
 	}{{lin, 0, 100}, {lin, 10, 0}, {lin, 5, 50}, {log, 1, 0}, {log, 10, 100}, {log, 100, 200}, {log, 0, 0}} {
-		if got := tt.s.at(tt.v); math.Abs(got-tt.want) > 1e-6 {
+		if got := tt.s.placeOf(tt.v); math.Abs(got-tt.want) > 1e-6 {
 			t.Errorf("%v is at %v, want %v", tt.v, got, tt.want)
 		}
 	}

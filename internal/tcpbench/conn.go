@@ -91,8 +91,8 @@ func (j job) prepare(c conn) error {
 	return nil
 }
 
-// memory returns a buffer for messages over c.
-func (j job) memory(c io.ReadWriter, n int) ([]byte, error) {
+// messageBuffer returns a buffer for messages over c.
+func (j job) messageBuffer(c io.ReadWriter, n int) ([]byte, error) {
 	if b, ok := c.(bufferer); ok {
 		return b.buffer(n)
 	}

@@ -9,11 +9,11 @@ import (
 	"exnet/internal/stats"
 )
 
-// serve answers one request on each connection and closes it, as a server of
+// serveRequests answers one request on each connection and closes it, as a server of
 // HTTP/1.0 does. So the server's end is the one that lingers in TIME_WAIT, and
 // the client does not run out of ports. Every client says that it is done by a
 // connection without a request.
-func (j job) serve(accept func() (conn, error)) (jobResult, error) {
+func (j job) serveRequests(accept func() (conn, error)) (jobResult, error) {
 	start, cpu := time.Now(), cpuTime(nil)
 	bytes := make([]int64, j.Streams)
 	err := j.onThreads(j.Streams, func(i int) error {
@@ -23,7 +23,7 @@ func (j job) serve(accept func() (conn, error)) (jobResult, error) {
 			if err != nil {
 				return err
 			}
-			err = j.answer(c, buf)
+			err = j.answerRequest(c, buf)
 			c.Close()
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -41,8 +41,8 @@ func (j job) serve(accept func() (conn, error)) (jobResult, error) {
 	return result, err
 }
 
-// answer reads a request and writes the response.
-func (j job) answer(c conn, buf []byte) error {
+// answerRequest reads a request and writes the response.
+func (j job) answerRequest(c conn, buf []byte) error {
 	if err := j.prepare(c); err != nil {
 		return err
 	}
@@ -68,16 +68,16 @@ func (j job) transact(dial func() (conn, error)) (jobResult, error) {
 		m, hist := &meters[i], stats.NewHistogram()
 		*m, hists[i] = newMeter(start, j, nil, nil), hist
 		buf := make([]byte, j.Size)
-		before := m.now()
+		before := m.sinceBase()
 		for !m.done {
 			if err := j.request(dial, buf); err != nil {
 				return err
 			}
-			now := m.now()
+			now := m.sinceBase()
 			if m.counting {
 				hist.Record(now - before)
 			}
-			m.add(len(buf), now)
+			m.countBytes(len(buf), now)
 			before = now
 		}
 		return nil

@@ -26,8 +26,8 @@ func init() { transports[Direct] = transport{listen: listenDirect, dial: dialDir
 // long.
 const brokerTime = 30 * time.Second
 
-// direct is what the direct sockets of a worker have in common.
-func (j job) direct() (directsockets.Config, error) {
+// directConfig is what the direct sockets of a worker have in common.
+func (j job) directConfig() (directsockets.Config, error) {
 	client, err := client.Dial(client.Config{Path: j.Broker, Program: "dsbench"})
 	if err != nil {
 		return directsockets.Config{}, err
@@ -60,7 +60,7 @@ type directListener struct {
 }
 
 func listenDirect(j job) (listener, netip.AddrPort, error) {
-	cfg, err := j.direct()
+	cfg, err := j.directConfig()
 	if err != nil {
 		return nil, netip.AddrPort{}, err
 	}
@@ -109,7 +109,7 @@ func (j job) dialer() (*directsockets.Dialer, error) {
 	if j.shared.dialer != nil {
 		return j.shared.dialer, nil
 	}
-	cfg, err := j.direct()
+	cfg, err := j.directConfig()
 	if err != nil {
 		return nil, err
 	}

@@ -61,9 +61,9 @@ func TestMeterSeesTCP(t *testing.T) {
 	}
 	m := newMeter(time.Now(), job{Spec: Spec{Duration: time.Hour}}, dc, settlingOf(1))
 	exchange(1000)
-	m.begin(m.now())
+	m.begin(m.sinceBase())
 	exchange(50_000)
-	m.finish(m.now())
+	m.finish(m.sinceBase())
 	if r := sumMeters([]meter{m}); r.Kernel != 100_000 {
 		t.Errorf("%d bytes over TCP, want 100000", r.Kernel)
 	}

@@ -38,7 +38,7 @@ func (j job) do(note func(any) error) (jobResult, error) {
 func (j job) work(start time.Time, open func() (conn, error)) (jobResult, error) {
 	if j.Kind == CRR {
 		if j.Listens {
-			return j.serve(open)
+			return j.serveRequests(open)
 		}
 		return j.transact(open)
 	}

@@ -52,11 +52,11 @@ func settlingOf(n int) *atomic.Int32 {
 	return s
 }
 
-// now returns the time since base.
-func (m *meter) now() time.Duration { return time.Since(m.base) }
+// sinceBase returns the time since base.
+func (m *meter) sinceBase() time.Duration { return time.Since(m.base) }
 
-// add counts n bytes that were moved by now.
-func (m *meter) add(n int, now time.Duration) {
+// countBytes counts n bytes that were moved by now.
+func (m *meter) countBytes(n int, now time.Duration) {
 	switch {
 	case m.done:
 	case m.counting:

@@ -13,21 +13,21 @@ func TestMeterCountsBetweenTheBounds(t *testing.T) {
 	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
 	m := newMeter(start, job{Spec: Spec{Warmup: 100 * time.Millisecond, Duration: 200 * time.Millisecond}}, nil, nil)
 
-	m.add(1000, at(99)) // warm-up
+	m.countBytes(1000, at(99)) // warm-up
 	if m.counting || m.done {
 		t.Fatal("the meter counts before its time")
 	}
-	m.add(500, at(110)) // under way when the warm-up ended: sets the time
+	m.countBytes(500, at(110)) // under way when the warm-up ended: sets the time
 	if !m.counting || m.bytes != 0 {
 		t.Fatalf("after the warm-up: counting %v, %d bytes", m.counting, m.bytes)
 	}
-	m.add(10, at(150))
-	m.add(20, at(309))
+	m.countBytes(10, at(150))
+	m.countBytes(20, at(309))
 	if m.done {
 		t.Fatal("the meter is done before its time")
 	}
-	m.add(30, at(330)) // under way at the end: counted, with its time
-	m.add(9999, at(340))
+	m.countBytes(30, at(330)) // under way at the end: counted, with its time
+	m.countBytes(9999, at(340))
 	if !m.done || m.bytes != 60 {
 		t.Fatalf("at the end: done %v, %d bytes, want 60", m.done, m.bytes)
 	}
@@ -51,7 +51,7 @@ func TestMeterWarmsUpUntilDirect(t *testing.T) {
 	counting := func(now time.Duration, want bool) {
 		t.Helper()
 		for i := range meters {
-			meters[i].add(10, now)
+			meters[i].countBytes(10, now)
 		}
 		for i := range meters {
 			if m := &meters[i]; m.counting != want || m.done {
@@ -64,14 +64,14 @@ func TestMeterWarmsUpUntilDirect(t *testing.T) {
 	counting(warmup+settleTime/2+1, false)
 	counting(warmup+settleTime/2+2, false) // once for each connection
 	ways[1].done = true
-	meters[1].add(10, warmup+settleTime/2+3)
+	meters[1].countBytes(10, warmup+settleTime/2+3)
 	counting(warmup+settleTime/2+4, true)
 
 	m := newMeter(time.Now(), j, &way{}, settlingOf(1))
-	if m.add(10, warmup+settleTime-1); m.counting {
+	if m.countBytes(10, warmup+settleTime-1); m.counting {
 		t.Error("it counts before the connection goes the direct way")
 	}
-	if m.add(10, warmup+settleTime); !m.counting {
+	if m.countBytes(10, warmup+settleTime); !m.counting {
 		t.Error("it waits for ever")
 	}
 }
@@ -79,8 +79,8 @@ func TestMeterWarmsUpUntilDirect(t *testing.T) {
 func TestMeterWithoutWarmup(t *testing.T) {
 	start := time.Now()
 	m := newMeter(start, job{Spec: Spec{Duration: time.Second}}, nil, nil)
-	m.add(5, 0) // the first operation has no beginning that is known
-	m.add(7, time.Second)
+	m.countBytes(5, 0) // the first operation has no beginning that is known
+	m.countBytes(7, time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 7 || r.Seconds != 1 {
 		t.Errorf("result = %+v, want 7 bytes in 1 s", r)
 	}
@@ -89,7 +89,7 @@ func TestMeterWithoutWarmup(t *testing.T) {
 func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	start := time.Now()
 	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}}, nil, nil)
-	m.add(5, 0)
+	m.countBytes(5, 0)
 	m.finish(3 * time.Second)
 	if r := sumMeters([]meter{m}); r.Bytes != 0 || r.cpu() != 0 {
 		t.Errorf("result = %+v, want nothing", r)

@@ -45,15 +45,15 @@ func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
 	} else {
 		client.AlsoCPU = p.carriers
 	}
-	c, s, err := p.run(ctx, client, server)
+	c, s, err := p.runJobs(ctx, client, server)
 	if err != nil {
 		return Result{}, err
 	}
 	return spec.result(counter(spec, c, s), c.cpu()+s.cpu())
 }
 
-// run gives a worker at either end its job and waits for what both found.
-func (p *Pair) run(ctx context.Context, client, server job) (clientResult, serverResult jobResult, err error) {
+// runJobs gives a worker at either end its job and waits for what both found.
+func (p *Pair) runJobs(ctx context.Context, client, server job) (clientResult, serverResult jobResult, err error) {
 	err = client.Bound(ctx, func(ctx context.Context) error {
 		srv, err := worker.Start(ctx, p.server.NS, WorkerCommand, server)
 		if err != nil {

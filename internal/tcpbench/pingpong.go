@@ -12,7 +12,7 @@ import (
 // echo returns every message that comes over c until that ends.
 func (j job) echo(c io.ReadWriter) (jobResult, error) {
 	start, cpu := time.Now(), cpuTime(nil)
-	buf, err := j.memory(c, j.Size)
+	buf, err := j.messageBuffer(c, j.Size)
 	if err != nil {
 		return jobResult{}, err
 	}
@@ -40,17 +40,17 @@ func (j job) echo(c io.ReadWriter) (jobResult, error) {
 // ping sends messages over c and times each until it is back. With a rest before each, all that
 // waits for one sleeps, and its caches forget.
 func (j job) ping(c io.ReadWriter) (jobResult, error) {
-	buf, err := j.memory(c, j.Size)
+	buf, err := j.messageBuffer(c, j.Size)
 	if err != nil {
 		return jobResult{}, err
 	}
 	hist := stats.NewHistogram()
 	m := newMeter(time.Now(), j, c, settlingOf(1))
-	before := m.now()
+	before := m.sinceBase()
 	for !m.done {
 		if j.Rest > 0 {
 			time.Sleep(j.Rest)
-			before = m.now()
+			before = m.sinceBase()
 		}
 		if _, err := c.Write(buf); err != nil {
 			return jobResult{}, fmt.Errorf("sending: %w", err)
@@ -58,11 +58,11 @@ func (j job) ping(c io.ReadWriter) (jobResult, error) {
 		if err := readFull(c, buf); err != nil {
 			return jobResult{}, fmt.Errorf("receiving: %w", err)
 		}
-		now := m.now()
+		now := m.sinceBase()
 		if m.counting {
 			hist.Record(now - before)
 		}
-		m.add(len(buf), now)
+		m.countBytes(len(buf), now)
 		before = now
 	}
 	result := sumMeters([]meter{m})

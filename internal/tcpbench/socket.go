@@ -46,12 +46,12 @@ func (o sockOptions) setBuffers(fd int) error {
 // control sets the options of a socket of package net's making.
 func (o sockOptions) control(_, _ string, c syscall.RawConn) error {
 	var err error
-	ctlErr := c.Control(func(fd uintptr) { err = o.set(int(fd)) })
+	ctlErr := c.Control(func(fd uintptr) { err = o.setOn(int(fd)) })
 	return errors.Join(ctlErr, err)
 }
 
-// set sets the options of a new socket.
-func (o sockOptions) set(fd int) error {
+// setOn sets the options of a new socket.
+func (o sockOptions) setOn(fd int) error {
 	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.congestion); err != nil {
 		return congestionError(o.congestion, err)
 	}
@@ -74,7 +74,7 @@ func newSocket(addr netip.AddrPort, o sockOptions) (socket, error) {
 	if err != nil {
 		return -1, fmt.Errorf("making a socket: %w", err)
 	}
-	if err := o.set(fd); err != nil {
+	if err := o.setOn(fd); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}

@@ -23,7 +23,7 @@ const (
 func (j job) receive(conns []conn) (jobResult, error) {
 	start := time.Now()
 	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
-		buf, err := j.memory(c, max(j.Size, minReadBuffer))
+		buf, err := j.messageBuffer(c, max(j.Size, minReadBuffer))
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (j job) receive(conns []conn) (jobResult, error) {
 			}
 			bytes += n
 			if ops++; bytes >= clockBytes || ops == clockOps || !m.counting {
-				m.add(bytes, m.now())
+				m.countBytes(bytes, m.sinceBase())
 				bytes, ops = 0, 0
 			}
 		}
@@ -52,7 +52,7 @@ func (j job) receive(conns []conn) (jobResult, error) {
 func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 	earliestEnd := j.Warmup + j.Duration
 	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
-		buf, err := j.memory(c, j.Size)
+		buf, err := j.messageBuffer(c, j.Size)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 		for {
 			n, err := c.Write(buf)
 			if err != nil {
-				now := m.now()
+				now := m.sinceBase()
 				if now < earliestEnd {
 					return fmt.Errorf("the receiver ended early: %w", err)
 				}
@@ -72,7 +72,7 @@ func (j job) send(conns []conn, start time.Time) (jobResult, error) {
 			}
 			bytes += n
 			if ops++; bytes >= clockBytes || ops == clockOps {
-				m.add(bytes, m.now())
+				m.countBytes(bytes, m.sinceBase())
 				bytes, ops = 0, 0
 			}
 		}

@@ -62,15 +62,15 @@ func (c *zcopyConn) buffer(n int) (_ []byte, err error) {
 	return c.b.Bytes()[:n:n], nil
 }
 
-// place returns where p, the rest of the buffer, begins.
-func (c *zcopyConn) place(p []byte) int { return c.n - len(p) }
+// offsetOf returns where p, the rest of the buffer, begins.
+func (c *zcopyConn) offsetOf(p []byte) int { return c.n - len(p) }
 
 // Write implements conn; p is the buffer or its rest.
 func (c *zcopyConn) Write(p []byte) (int, error) {
 	if c.b == nil { // a CRR's
 		return c.directConn.Write(p)
 	}
-	posted, err := c.PostBuffer(c.b, c.place(p), len(p))
+	posted, err := c.PostBuffer(c.b, c.offsetOf(p), len(p))
 	if err != nil {
 		return posted.N, err
 	}
@@ -84,7 +84,7 @@ func (c *zcopyConn) Read(p []byte) (int, error) {
 	if c.b == nil {
 		return c.directConn.Read(p)
 	}
-	return c.ReadBuffer(c.b, c.place(p), len(p))
+	return c.ReadBuffer(c.b, c.offsetOf(p), len(p))
 }
 
 // Close implements conn.

@@ -96,7 +96,7 @@ func newIn(base, kind string) (dir string, err error) {
 		if dir, err = os.MkdirTemp(base, kind+"-*"+suffix); err != nil {
 			return "", err
 		}
-		fd, err := hold(dir)
+		fd, err := lockDir(dir)
 		if errors.Is(err, errSwept) {
 			continue
 		}
@@ -126,8 +126,9 @@ func Remove(dir string) error {
 // errSwept says that somebody else has a directory, or has removed it.
 var errSwept = errors.New("somebody else has locked it")
 
-// hold locks a directory, and returns the descriptor that holds the lock; -1: there are no locks.
-func hold(dir string) (fd int, err error) {
+// lockDir locks a directory, and returns the descriptor that holds the lock; -1: there are no
+// locks.
+func lockDir(dir string) (fd int, err error) {
 	fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return -1, errSwept
@@ -161,18 +162,18 @@ func sweep(base, kind string) {
 			continue
 		}
 		dir := filepath.Join(base, e.Name())
-		if info, err := os.Lstat(dir); err != nil || !mine(info) {
+		if info, err := os.Lstat(dir); err != nil || !ownedByUser(info) {
 			continue
 		}
-		if fd, err := hold(dir); err == nil && fd >= 0 {
+		if fd, err := lockDir(dir); err == nil && fd >= 0 {
 			_ = os.RemoveAll(dir) // what cannot be removed stays
 			unix.Close(fd)
 		}
 	}
 }
 
-// mine reports whether it is this user's. Root leaves others' alone, too.
-func mine(info os.FileInfo) bool {
+// ownedByUser reports whether it is this user's. Root leaves others' alone, too.
+func ownedByUser(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }

@@ -59,7 +59,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Note waits for the worker's next note and stores it in what v points to.
 func (p *Process) Note(v any) error {
-	l, err := p.next()
+	l, err := p.readLine()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *Process) Note(v any) error {
 
 // Result waits for the worker's result and stores it in what v points to.
 func (p *Process) Result(v any) error {
-	l, err := p.next()
+	l, err := p.readLine()
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func Both(a, b *Process, resultA, resultB any) error {
 	return <-done
 }
 
-// next waits for the worker's next line.
-func (p *Process) next() (received, error) {
+// readLine waits for the worker's next line.
+func (p *Process) readLine() (received, error) {
 	var l received
 	if err := p.lines.Decode(&l); err != nil {
 		p.Stop()
