@@ -55,7 +55,7 @@ is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(
 // measures lists all that dsbench measures, in the order of the help text.
 func measures() (list []measure.Measure) {
 	for _, m := range pathMeasures {
-		list = append(list, m.measure())
+		list = append(list, m.asMeasure())
 	}
 	return append(append(list, programs.Measure(), udp.Measure, mpi.Measure), partMeasures...)
 }

@@ -126,8 +126,8 @@ func measureOf(name string) (pathMeasure, bool) {
 	return pathMeasure{}, false
 }
 
-// measure gives it the shape of all measures.
-func (m pathMeasure) measure() measure.Measure {
+// asMeasure gives it the shape of all measures.
+func (m pathMeasure) asMeasure() measure.Measure {
 	return measure.Measure{
 		Name: m.name, About: m.about, Long: m.long, Examples: m.examples,
 		Define: func(fs *pflag.FlagSet) measure.Run { return &pathRun{f: newMeasureFlags(m, fs)} },
@@ -146,7 +146,7 @@ func (r *pathRun) Check() (err error) {
 }
 
 func (r *pathRun) Take(ctx context.Context, env measure.Env) error {
-	return run(ctx, r.o, env.Stdout, env.Stderr)
+	return measurePaths(ctx, r.o, env.Stdout, env.Stderr)
 }
 
 // sample is what one run found.

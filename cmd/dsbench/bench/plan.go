@@ -127,8 +127,8 @@ type tuning struct {
 	values      []value
 }
 
-// plan returns the parts of a report, with those paths that usable accepts.
-func plan(ro reportOptions, usable func(name string) bool) (parts []planned) {
+// planParts returns the parts of a report, with those paths that usable accepts.
+func planParts(ro reportOptions, usable func(name string) bool) (parts []planned) {
 	add := func(id, measureName string, control string, list []paths.Kind, sizes []int, set func(*options)) {
 		m, _ := measureOf(measureName)
 		o := options{

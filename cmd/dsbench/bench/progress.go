@@ -33,20 +33,20 @@ func newProgress(w io.Writer, total int, each time.Duration) *progress {
 	return p
 }
 
-// say shows a message.
-func (p *progress) say(format string, args ...any) {
+// showMessage shows a message.
+func (p *progress) showMessage(format string, args ...any) {
 	if p.w != nil {
 		fmt.Fprint(p.w, eraseLine+fmt.Sprintf(format, args...))
 	}
 }
 
-// step shows which measurement begins.
-func (p *progress) step(format string, args ...any) {
+// showStep shows which measurement begins.
+func (p *progress) showStep(format string, args ...any) {
 	if p.started.IsZero() {
 		p.started = p.now()
 	}
 	left := time.Duration(p.total-p.done) * p.each
-	p.say("[%d of %d] %s; %v left", p.done+1, p.total, fmt.Sprintf(format, args...), display.Duration(left))
+	p.showMessage("[%d of %d] %s; %v left", p.done+1, p.total, fmt.Sprintf(format, args...), display.Duration(left))
 }
 
 // stepDone says that it ended.
@@ -55,8 +55,8 @@ func (p *progress) stepDone() {
 	p.each = p.now().Sub(p.started) / time.Duration(p.done)
 }
 
-// clear makes room for other text.
-func (p *progress) clear() {
+// clearLine makes room for other text.
+func (p *progress) clearLine() {
 	if p.w != nil {
 		fmt.Fprint(p.w, eraseLine)
 	}

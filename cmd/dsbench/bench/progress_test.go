@@ -18,25 +18,25 @@ func TestProgressOnTerminal(t *testing.T) {
 		}
 		text.Reset()
 	}
-	p.say("setting up %s", "veth")
+	p.showMessage("setting up %s", "veth")
 	show("\r\x1b[Ksetting up veth")
-	p.step("veth, run %d", 1)
+	p.showStep("veth, run %d", 1)
 	show("\r\x1b[K[1 of 4] veth, run 1; 4s left")
 	clock = clock.Add(3 * time.Second)
 	p.stepDone()
-	p.step("veth, run %d", 2)
+	p.showStep("veth, run %d", 2)
 	show("\r\x1b[K[2 of 4] veth, run 2; 9s left") // three that took as long as the first
-	p.clear()
+	p.clearLine()
 	show("\r\x1b[K")
 }
 
 func TestProgressElsewhereIsQuiet(t *testing.T) {
 	var text strings.Builder
 	for _, p := range []*progress{newProgress(&text, 1, 0), newProgress(tempFile(t), 1, 0)} {
-		p.say("hello")
-		p.step("hello")
+		p.showMessage("hello")
+		p.showStep("hello")
 		p.stepDone()
-		p.clear()
+		p.clearLine()
 		if p.w != nil || p.done != 1 {
 			t.Errorf("progress %+v", p)
 		}

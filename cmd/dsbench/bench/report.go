@@ -67,7 +67,7 @@ dsbench report --from old.json --force -o old.html
 		if err := command.NoArgs(cmd, args); err != nil {
 			return err
 		}
-		return usageError(c.check(fs))
+		return usageError(c.checkFlags(fs))
 	}
 	const usual = "dsbench-report.html"
 	fs.BoolVar(&c.quick, "quick", false, "fewer sizes, shorter runs")
@@ -82,8 +82,8 @@ dsbench report --from old.json --force -o old.html
 	return cmd
 }
 
-// check takes the flags in, and says what is wrong with them.
-func (c *reportCommand) check(fs *pflag.FlagSet) error {
+// checkFlags takes the flags in, and says what is wrong with them.
+func (c *reportCommand) checkFlags(fs *pflag.FlagSet) error {
 	base, ok := strings.CutSuffix(c.output, ".html")
 	if !ok {
 		return fmt.Errorf("-o %s: give it a name that ends in .html", c.output)
@@ -130,8 +130,8 @@ func (c reportCommand) checkFiles() error {
 	return nil
 }
 
-// wants says that the user did not exclude a path.
-func (c reportCommand) wants(name string) bool {
+// includesPath says that the user did not exclude a path.
+func (c reportCommand) includesPath(name string) bool {
 	return c.ro.only == nil || name == "lo" || slices.Contains(c.ro.only, name)
 }
 
@@ -153,7 +153,7 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 				return cli.ExitStatus(status)
 			}
 		}
-		if d, err = c.measure(ctx, stderr); err != nil {
+		if d, err = c.measureParts(ctx, stderr); err != nil {
 			return err
 		}
 	}
@@ -189,9 +189,9 @@ func (c reportCommand) write(d *report.Data) error {
 // and end the workers.
 const perRun = 60 * time.Millisecond
 
-// measure takes all measurements of a report. After ctx is done, or an error, it
+// measureParts takes all measurements of a report. After ctx is done, or an error, it
 // returns what there is; it fails only if there is nothing.
-func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.Data, error) {
+func (c reportCommand) measureParts(ctx context.Context, stderr io.Writer) (*report.Data, error) {
 	begun := time.Now()
 	ro := c.ro
 	d := &report.Data{
@@ -200,7 +200,7 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 	}
 	p := newProgress(stderr, 0, ro.duration+ro.warmup+perRun)
 	usable := c.usable(ctx, d, p)
-	parts := plan(ro, func(name string) bool { return usable[name] })
+	parts := planParts(ro, func(name string) bool { return usable[name] })
 	for _, part := range parts {
 		p.total += part.o.measurements()
 	}
@@ -210,7 +210,7 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 		note := func(_ string, err error) {
 			text := strings.ReplaceAll(err.Error(), "\n", "; ")
 			notes = append(notes, text)
-			p.clear()
+			p.clearLine()
 			fmt.Fprintf(stderr, "dsbench report: %s: %s\n", part.id, text)
 		}
 		part.o.tolerate = note
@@ -238,7 +238,7 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 			d.Partial = "interrupted while MPI or real programs were measured"
 		}
 	}
-	p.clear()
+	p.clearLine()
 	d.Took = result.Round(time.Since(begun).Seconds())
 	for _, part := range d.Parts {
 		if len(part.Rows) > 0 {
@@ -248,8 +248,8 @@ func (c reportCommand) measure(ctx context.Context, stderr io.Writer) (*report.D
 	return nil, fmt.Errorf("nothing was measured: %s", d.Partial)
 }
 
-// asked returns what a command line asks of a measure.
-func asked[R measure.Run](define func(*pflag.FlagSet) R, args ...string) (R, error) {
+// parseMeasure returns what a command line asks of a measure.
+func parseMeasure[R measure.Run](define func(*pflag.FlagSet) R, args ...string) (R, error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r := define(fs)
 	if err := fs.Parse(args); err != nil {
@@ -261,12 +261,12 @@ func asked[R measure.Run](define func(*pflag.FlagSet) R, args ...string) (R, err
 // addMPI measures the MPIs that are installed.
 func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
 	const name = "MPI"
-	o, err := asked(mpi.Define, "--runs", strconv.Itoa(ro.runs))
+	o, err := parseMeasure(mpi.Define, "--runs", strconv.Itoa(ro.runs))
 	if err != nil {
 		d.Skip(name, err.Error())
 		return
 	}
-	p.say(name)
+	p.showMessage(name)
 	rows, missing, err := o.Rows(ctx, d.Machine, distance())
 	if ctx.Err() != nil {
 		return
@@ -282,7 +282,7 @@ func addMPI(ctx context.Context, d *report.Data, ro reportOptions, p *progress) 
 
 // addPrograms measures the real programs that are installed.
 func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progress) {
-	o, err := asked(programs.Define, "--duration", "1s", "--runs", strconv.Itoa(ro.runs))
+	o, err := parseMeasure(programs.Define, "--duration", "1s", "--runs", strconv.Itoa(ro.runs))
 	if err != nil {
 		d.Skip(report.PartPrograms, err.Error())
 		return
@@ -294,7 +294,7 @@ func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progr
 			notes = append(notes, pair.Name+" is left out: "+missing)
 			continue
 		}
-		p.say("programs: %s", pair.Name)
+		p.showMessage("programs: %s", pair.Name)
 		rows, err := pair.Measure(ctx, *o, d.Machine, distance())
 		if ctx.Err() != nil {
 			break
@@ -314,11 +314,11 @@ func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progr
 // usable finds which paths can be set up here, and notes why others cannot.
 func (c reportCommand) usable(ctx context.Context, d *report.Data, p *progress) map[string]bool {
 	usable := make(map[string]bool)
-	for _, k := range pathsOf(plan(c.ro, c.wants)) {
+	for _, k := range pathsOf(planParts(c.ro, c.includesPath)) {
 		if _, err := paths.KindOf(k.Name); err != nil {
 			continue // a setting that is varied
 		}
-		p.say("looking for %s", k.Name)
+		p.showMessage("looking for %s", k.Name)
 		path := k.Open(paths.NodeConfig{})
 		err := path.Setup(ctx)
 		if closeErr := path.Close(); err == nil {

@@ -27,7 +27,7 @@ func fakeReport() *report.Data {
 		Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion, Busy: 0.5,
 		Partial: "interrupted after 7 of 9 measurements", Skipped: []report.Skipped{{Path: "netstack", Why: "no <route> to & fro"}},
 	}
-	for _, p := range plan(ro, func(name string) bool { return name != "netstack" }) {
+	for _, p := range planParts(ro, func(name string) bool { return name != "netstack" }) {
 		part := report.Part{ID: p.id}
 		for _, size := range p.o.sizes {
 			for i, k := range p.o.paths {

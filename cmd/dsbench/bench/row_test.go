@@ -89,7 +89,7 @@ func TestRowsWithoutControl(t *testing.T) {
 	}
 	var table strings.Builder
 	s := &printer{w: &table, o: o, m: fakeMachine()}
-	if err := s.rows(rows); err != nil {
+	if err := s.printRows(rows); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(table.String(), "  -  ") {

@@ -33,8 +33,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Run(ctx, newRoot(), args, stdout, stderr)
 }
 
-// run measures what the options say, on the paths that can be had.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+// measurePaths measures what the options say, on the paths that can be had.
+func measurePaths(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "dsbench %s: %s\n", o.measure.name, fmt.Sprintf(format, args...))
 	}
@@ -57,11 +57,11 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	p := newProgress(stderr, o.measurements(), o.warmup+o.duration+perRun)
 	o.tolerate = func(_ string, err error) {
 		failed = true
-		p.clear()
+		p.clearLine()
 		say("%s", cli.Text(err))
 	}
-	err := errors.Join(runAll(ctx, o, m, out.rows, p), out.end())
-	p.clear()
+	err := errors.Join(runAll(ctx, o, m, out.printRows, p), out.finishTable())
+	p.clearLine()
 	if err == nil && failed && (o.named || out.n == 0) {
 		err = cli.ExitStatus(cli.ExitFailure) // what is missing has been said
 	}

@@ -29,7 +29,7 @@ func runAll(ctx context.Context, o options, m result.Machine, out func([]result.
 	for i, kind := range o.paths {
 		path := kind.Open(o.node)
 		opened = append(opened, path)
-		p.say("setting up %s", kind.Name)
+		p.showMessage("setting up %s", kind.Name)
 		if err := path.Setup(ctx); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted while setting up %s", kind.Name)
@@ -42,13 +42,13 @@ func runAll(ctx context.Context, o options, m result.Machine, out func([]result.
 		}
 	}
 	for _, size := range o.sizes {
-		p.say("measuring the distance of the CPUs")
+		p.showMessage("measuring the distance of the CPUs")
 		d := distance()
 		samples, at, err := runSize(ctx, o, opened, failed, size, p)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("interrupted after %d of %d measurements", p.done, p.total)
 		}
-		p.clear()
+		p.clearLine()
 		if err := errors.Join(err, out(makeRows(o, m, d.At(at), opened, size, samples))); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 			if ctx.Err() != nil {
 				return taken, ctx.Err()
 			}
-			p.step("%s, %d bytes, run %d of %d", kind.Name, size, run+1, max(o.runs, run+1))
+			p.showStep("%s, %d bytes, run %d of %d", kind.Name, size, run+1, max(o.runs, run+1))
 			r, err := path.Measure(ctx, o.spec(size))
 			if err != nil {
 				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)

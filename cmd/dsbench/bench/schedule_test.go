@@ -112,7 +112,7 @@ func (r *recorder) rows(rows []result.Row) error {
 // printAll measures and prints.
 func printAll(t *testing.T, w io.Writer, o options, m result.Machine) error {
 	out := &printer{w: w, o: o, m: m}
-	return errors.Join(runAll(t.Context(), o, m, out.rows, quiet(o)), out.end())
+	return errors.Join(runAll(t.Context(), o, m, out.printRows, quiet(o)), out.finishTable())
 }
 
 func quiet(o options) *progress { return newProgress(io.Discard, o.measurements(), 0) }

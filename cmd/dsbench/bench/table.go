@@ -48,7 +48,7 @@ func (s *printer) head(b *strings.Builder, d coredist.Distance) {
 	s.table.Head(b)
 }
 
-func (s *printer) rows(rows []result.Row) error {
+func (s *printer) printRows(rows []result.Row) error {
 	s.n += len(rows)
 	var b strings.Builder
 	if s.o.json {
@@ -73,7 +73,7 @@ func (s *printer) rows(rows []result.Row) error {
 	return s.write(b.String())
 }
 
-func (s *printer) end() error {
+func (s *printer) finishTable() error {
 	if !s.begun {
 		return nil
 	}

@@ -45,10 +45,10 @@ type Distance struct {
 
 // String is for people, as in "near: cache line 0.06 us, 64 KB 1.9 us".
 func (d Distance) String() string {
-	return d.way() + d.copies()
+	return d.describe() + d.copies()
 }
 
-func (d Distance) way() string {
+func (d Distance) describe() string {
 	switch d.Cores {
 	case One:
 		return "only one CPU"
@@ -65,8 +65,8 @@ func (d Distance) copies() string {
 	return fmt.Sprintf("; 64 KB copied at %.0f GB/s, 64 MB at %.1f", d.Hot, d.Cold)
 }
 
-// of says which distance it is.
-func of(line, handOver time.Duration) Distance {
+// classify says which distance it is.
+func classify(line, handOver time.Duration) Distance {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	d := Distance{Cores: Far, Line: us(line), HandOver: us(handOver)}
 	if line <= NearBound {
@@ -97,7 +97,7 @@ const (
 // memory is copied.
 func Measure(a, b int) Distance {
 	d := Between(a, b)
-	d.Hot, d.Cold = memory()
+	d.Hot, d.Cold = measureCopy()
 	return d
 }
 
@@ -129,11 +129,11 @@ func Between(a, b int) Distance {
 		return Distance{Cores: Unknown}
 	}
 	slices.Sort(handOver)
-	return of(slices.Min(line)/(2*batch), handOver[len(handOver)/4])
+	return classify(slices.Min(line)/(2*batch), handOver[len(handOver)/4])
 }
 
-// await waits until w is n; false: it is time to stop.
-func (s *shared) await(w *atomic.Uint64, n uint64) bool {
+// awaitValue waits until w is n; false: it is time to stop.
+func (s *shared) awaitValue(w *atomic.Uint64, n uint64) bool {
 	for spins := 1; w.Load() != n; spins++ {
 		if spins%1024 == 0 && s.stop.Load() {
 			return false
@@ -150,7 +150,7 @@ func (s *shared) write() (times []time.Duration) {
 		for range batch {
 			n++
 			s.ping.Store(n)
-			if !s.await(&s.pong, n) {
+			if !s.awaitValue(&s.pong, n) {
 				return times
 			}
 		}
@@ -162,7 +162,7 @@ func (s *shared) write() (times []time.Duration) {
 		from[0] = byte(n)
 		copy(s.data[:], from)
 		s.ping.Store(n)
-		if !s.await(&s.pong, n) {
+		if !s.awaitValue(&s.pong, n) {
 			return times
 		}
 	}
@@ -174,7 +174,7 @@ func (s *shared) read() (times []time.Duration) {
 	n := uint64(0)
 	for range lines * batch {
 		n++
-		if !s.await(&s.ping, n) {
+		if !s.awaitValue(&s.ping, n) {
 			return nil
 		}
 		s.pong.Store(n)
@@ -182,7 +182,7 @@ func (s *shared) read() (times []time.Duration) {
 	to := make([]byte, HandOverSize)
 	for range handOvers {
 		n++
-		if !s.await(&s.ping, n) {
+		if !s.awaitValue(&s.ping, n) {
 			return times
 		}
 		start := time.Now()

@@ -20,14 +20,14 @@ func TestOf(t *testing.T) {
 		{121, 3800, "far: cache line 0.12 us one way, 64 KB handed over in 3.8 us"},
 		{370, 9000, "far: cache line 0.37 us one way, 64 KB handed over in 9.0 us"},
 	} {
-		if got := of(tt.line, tt.handOver).String(); got != tt.want {
+		if got := classify(tt.line, tt.handOver).String(); got != tt.want {
 			t.Errorf("%v, %v: %q, want %q", tt.line, tt.handOver, got, tt.want)
 		}
 	}
 }
 
 func TestCopies(t *testing.T) {
-	d := of(60, 1900)
+	d := classify(60, 1900)
 	d.Hot, d.Cold = 115.4, 21.46
 	if got, want := d.String(), "near: cache line 0.06 us one way, 64 KB handed over in 1.9 us; 64 KB copied at 115 GB/s, 64 MB at 21.5"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -14,10 +14,10 @@ const (
 	coldCopies = 2
 )
 
-// memory measures a copy of HandOverSize within the cache, and of 64 MB through
+// measureCopy measures a copy of HandOverSize within the cache, and of 64 MB through
 // memory, in GB/s: 10^9 bytes read and as many written. The best of several counts,
 // as others may use the same memory; that is the host's state.
-func memory() (hot, cold float64) {
+func measureCopy() (hot, cold float64) {
 	// Not of Go's heap, which would keep it.
 	mem, err := unix.Mmap(-1, 0, 2*coldSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -19,7 +19,7 @@ func Rounds[K comparable, V any](n int, look func() Distance, round func(i int) 
 		found, err := round(i)
 		all = append(all, found)
 		if err != nil {
-			return merge(all), before, err
+			return mergeRounds(all), before, err
 		}
 		after := look()
 		if name := after.Cores; name == before.Cores {
@@ -33,10 +33,10 @@ func Rounds[K comparable, V any](n int, look func() Distance, round func(i int) 
 	if len(most) == 0 {
 		most = all[:min(n, len(all))]
 	}
-	return merge(most), at, nil
+	return mergeRounds(most), at, nil
 }
 
-func merge[K comparable, V any](rounds []map[K]V) map[K][]V {
+func mergeRounds[K comparable, V any](rounds []map[K]V) map[K][]V {
 	merged := make(map[K][]V)
 	for _, found := range rounds {
 		for k, v := range found {

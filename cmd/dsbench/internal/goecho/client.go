@@ -21,7 +21,7 @@ type client struct {
 // warmUp is how long connections are used before the time counts: they become direct.
 const warmUp = 300 * time.Millisecond
 
-func (c client) run(w io.Writer) error {
+func (c client) runClient(w io.Writer) error {
 	conns := make([]net.Conn, c.conns)
 	for i := range conns {
 		var err error
@@ -65,7 +65,7 @@ func (c client) askAll(conns []net.Conn, limit time.Duration) ([]time.Duration, 
 		wg.Go(func() {
 			request, answer := bytes.Repeat([]byte{'x'}, c.size), make([]byte, c.size)
 			for now := time.Now(); now.Before(end); {
-				if errs[i] = ask(conn, request, answer); errs[i] != nil {
+				if errs[i] = roundTrip(conn, request, answer); errs[i] != nil {
 					return
 				}
 				next := time.Now()
@@ -83,7 +83,7 @@ func (c client) askAll(conns []net.Conn, limit time.Duration) ([]time.Duration, 
 	return slices.Concat(all...), nil
 }
 
-func ask(c net.Conn, request, answer []byte) error {
+func roundTrip(c net.Conn, request, answer []byte) error {
 	if _, err := c.Write(request); err != nil {
 		return err
 	}
@@ -94,6 +94,6 @@ func ask(c net.Conn, request, answer []byte) error {
 // serverCPU asks for the server's CPU time.
 func serverCPU(c net.Conn) (time.Duration, error) {
 	var answer [8]byte
-	err := ask(c, asksCPU, answer[:])
+	err := roundTrip(c, asksCPU, answer[:])
 	return time.Duration(binary.LittleEndian.Uint64(answer[:])), err
 }

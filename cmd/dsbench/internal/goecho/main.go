@@ -27,13 +27,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := runCommand(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "goecho:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func runCommand(args []string) error {
 	fs := flag.NewFlagSet("goecho", flag.ContinueOnError)
 	listen := fs.String("listen", "", "`ADDRESS` to serve at")
 	conns := fs.Int("c", 1, "`N` connections")
@@ -44,11 +44,11 @@ func run(args []string) error {
 	}
 	switch {
 	case *listen != "":
-		return serve(*listen)
+		return serveEcho(*listen)
 	case fs.NArg() != 1 || *conns < 1 || *seconds < 1 || *size < 1 || *size > maxSize:
 		return fmt.Errorf("give an address, 1 connection or more, 1 second or more, 1 to %d bytes", maxSize)
 	}
-	return client{address: fs.Arg(0), conns: *conns, size: *size, time: time.Duration(*seconds) * time.Second}.run(os.Stdout)
+	return client{address: fs.Arg(0), conns: *conns, size: *size, time: time.Duration(*seconds) * time.Second}.runClient(os.Stdout)
 }
 
 // cpuTime is what this process has used.
@@ -67,8 +67,8 @@ const maxSize = 64 << 10
 // nanoseconds.
 var asksCPU = []byte("CPU?")
 
-// serve sends back what comes.
-func serve(address string) error {
+// serveEcho sends back what comes.
+func serveEcho(address string) error {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func TestAsk(t *testing.T) {
 	line := regexp.MustCompile(`^[1-9][0-9]* requests/s, p50 [0-9.]+ us, p99 [0-9.]+ us, CPU [0-9.]+ us a request\n$`)
 	address := freeAddress(t)
 	go func() {
-		if err := serve(address); err != nil {
+		if err := serveEcho(address); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -37,14 +37,14 @@ func TestAsk(t *testing.T) {
 	}
 	var out bytes.Buffer
 	c := client{address: address, conns: 3, size: 64, time: 20 * time.Millisecond}
-	if err := c.run(&out); err != nil || !line.MatchString(out.String()) {
+	if err := c.runClient(&out); err != nil || !line.MatchString(out.String()) {
 		t.Errorf("%v, %q", err, &out)
 	}
 }
 
 func TestArguments(t *testing.T) {
 	for _, args := range []string{"", "-c 0 x:1", "-t 0 x:1", "-size 0 x:1", "-size 1000000 x:1", "a b"} {
-		if err := run(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), "give an address") {
+		if err := runCommand(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), "give an address") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -106,14 +106,14 @@ func (o *Options) Check() (err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if slices.ContainsFunc(o.paths, func(p string) bool { return direct(p) || p == exnetOFI }) {
+	if slices.ContainsFunc(o.paths, func(p string) bool { return isDirect(p) || p == exnetOFI }) {
 		o.exnRun, err = measure.Command("exn-run", o.exnRun)
 	}
 	return err
 }
 
-// direct reports whether a path is direct sockets.
-func direct(path string) bool { return strings.HasPrefix(path, "ds") }
+// isDirect reports whether a path is direct sockets.
+func isDirect(path string) bool { return strings.HasPrefix(path, "ds") }
 
 // library is an implementation of MPI.
 type library struct {

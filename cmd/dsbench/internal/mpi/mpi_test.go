@@ -129,7 +129,7 @@ func TestHungRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		values := make(map[figure]float64)
-		err := b.run(t.Context(), l, s, values)
+		err := b.runOnce(t.Context(), l, s, values)
 		if got := values[figure{"m", "lo", "latency", 8}]; got != c.want || errors.Is(err, errHung) != (c.want == 0) {
 			t.Errorf("%q: %v, %v", c.script, got, err)
 		}
@@ -145,7 +145,7 @@ func TestBuildsLibrary(t *testing.T) {
 	}
 	for path, want := range map[string]string{"lo": "", "ds": "--print-env\n"} {
 		b := &bench{dir: t.TempDir(), o: Options{exnRun: exnRun, paths: []string{path}}}
-		if err := b.build(t.Context(), nil); err != nil {
+		if err := b.buildPrograms(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if text, _ := os.ReadFile(asked); string(text) != want { // it may not be there

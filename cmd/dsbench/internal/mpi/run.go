@@ -60,8 +60,8 @@ type ended interface {
 // and the interfaces there; direct sockets have their shadow there.
 var carriers = map[string]struct{ path, device string }{"veth": {"veth", "veth0"}, "exn": {"exn", "exn0"}, "ds-exn": {"exn", "exn0"}}
 
-// open sets a path up.
-func open(ctx context.Context, name string) (*site, error) {
+// openSite sets a path up.
+func openSite(ctx context.Context, name string) (*site, error) {
 	carrier, ok := carriers[name]
 	if !ok {
 		carrier.path, carrier.device = "lo", "lo"
@@ -101,10 +101,10 @@ type bench struct {
 	grace    time.Duration     // what a run may take, besides its measurements
 }
 
-// build writes the launcher, and compiles osu.c. It has exn-run build its library: in a run that
-// would count as hanging.
-func (b *bench) build(ctx context.Context, list []library) error {
-	if slices.ContainsFunc(b.o.paths, direct) {
+// buildPrograms writes the launcher, and compiles osu.c. It has exn-run build its library: in a
+// run that would count as hanging.
+func (b *bench) buildPrograms(ctx context.Context, list []library) error {
+	if slices.ContainsFunc(b.o.paths, isDirect) {
 		if err := measure.Prepare(ctx, b.o.exnRun); err != nil {
 			return err
 		}
@@ -155,11 +155,11 @@ var (
 // mostHung is how many runs may hang, one after the other.
 const mostHung = 3
 
-// run makes a run, and stores its figures in values.
-func (b *bench) run(ctx context.Context, l library, s *site, values map[figure]float64) (err error) {
+// runOnce makes a run, and stores its figures in values.
+func (b *bench) runOnce(ctx context.Context, l library, s *site, values map[figure]float64) (err error) {
 	for warmup, hung := 0, 0; warmup < warmups && hung < mostHung; {
 		seen := make(map[figure]float64)
-		err = b.start(ctx, l, s, firstWarmup<<warmup, func(f figure, v float64) { seen[f] = v })
+		err = b.startRanks(ctx, l, s, firstWarmup<<warmup, func(f figure, v float64) { seen[f] = v })
 		switch {
 		case errors.Is(err, errNotDirect):
 			warmup++
@@ -175,13 +175,13 @@ func (b *bench) run(ctx context.Context, l library, s *site, values map[figure]f
 	return fmt.Errorf("%s over %s: %w", l.name, s.name, err)
 }
 
-// start starts two ranks, and gives each figure to found.
-func (b *bench) start(ctx context.Context, l library, s *site, warmup time.Duration, found func(figure, float64)) error {
+// startRanks starts two ranks, and gives each figure to found.
+func (b *bench) startRanks(ctx context.Context, l library, s *site, warmup time.Duration, found func(figure, float64)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.grace+20*(warmup+time.Duration(len(b.o.sizes))*b.o.duration), errHung)
 	defer cancel()
 	argv := append([]string{s.hosts[0]}, l.command(b.rsh(), b.o.exnRun, s)...)
 	profile := ""
-	if direct(s.name) {
+	if isDirect(s.name) {
 		var err error
 		if profile, err = os.MkdirTemp(b.dir, "profile-"); err != nil {
 			return err
@@ -287,7 +287,7 @@ func (o *Options) Rows(ctx context.Context, m result.Machine, d coredist.Distanc
 	if len(list) == 0 {
 		return nil, missing, errors.New("no MPI is installed")
 	}
-	rows, err = o.measure(ctx, list, m, d)
+	rows, err = o.measureLibraries(ctx, list, m, d)
 	return rows, missing, err
 }
 
@@ -311,19 +311,19 @@ func (o *Options) installed() (list []library, missing []string) {
 	return list, missing
 }
 
-// measure measures the libraries on all paths.
-func (o *Options) measure(ctx context.Context, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
+// measureLibraries measures the libraries on all paths.
+func (o *Options) measureLibraries(ctx context.Context, list []library, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	b := &bench{o: *o, grace: graceTime}
 	if b.dir, err = tempdir.New("dsbench-mpi"); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tempdir.Remove(b.dir)) }()
-	if err := b.build(ctx, list); err != nil {
+	if err := b.buildPrograms(ctx, list); err != nil {
 		return nil, err
 	}
 	var sites []*site
 	for _, name := range o.paths {
-		s, err := open(ctx, name)
+		s, err := openSite(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("path %s: %w", name, err)
 		}
@@ -339,7 +339,7 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 				if given[l.name+s.name] || !l.carriedBy(s.name) {
 					continue
 				}
-				err := b.run(ctx, l, s, values)
+				err := b.runOnce(ctx, l, s, values)
 				if ctx.Err() != nil {
 					return nil, context.Cause(ctx)
 				}
@@ -354,11 +354,11 @@ func (o *Options) measure(ctx context.Context, list []library, m result.Machine,
 	if err != nil {
 		return nil, err
 	}
-	return o.rows(list, sites, values, m, d.At(at)), errors.Join(failed...)
+	return o.makeRows(list, sites, values, m, d.At(at)), errors.Join(failed...)
 }
 
-// rows makes the rows, in the form of every other measure. The control is the first path.
-func (o *Options) rows(list []library, sites []*site, values map[figure][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
+// makeRows makes the rows, in the form of every other measure. The control is the first path.
+func (o *Options) makeRows(list []library, sites []*site, values map[figure][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
 	for _, u := range units {
 		for _, l := range list {
 			for _, size := range o.sizes {

@@ -55,7 +55,7 @@ func (p *daemonPath) Setup(ctx context.Context) error {
 		return err
 	}
 	if p.apart {
-		if err := p.hosts.open(linkCongestion); err != nil {
+		if err := p.hosts.create(linkCongestion); err != nil {
 			return err
 		}
 	}
@@ -66,14 +66,14 @@ func (p *daemonPath) Setup(ctx context.Context) error {
 		if p.apart {
 			jobs[i].Host = p.hosts[i].Path()
 		}
-		if err := p.start(ctx, p.hosts[i], daemonCommand, jobs[i], &up[i]); err != nil {
+		if err := p.startWorker(ctx, p.hosts[i], daemonCommand, jobs[i], &up[i]); err != nil {
 			return err
 		}
 	}
 	if err := p.awaitLink(ctx, jobs); err != nil {
 		return err
 	}
-	return p.join(up)
+	return p.joinNodes(up)
 }
 
 // awaitLink waits until each node has a link to the other.
@@ -83,7 +83,7 @@ func (p *daemonPath) awaitLink(ctx context.Context, jobs [2]daemonJob) error {
 	for {
 		linked := true
 		for _, j := range jobs {
-			one, err := j.linked()
+			one, err := j.hasLink()
 			if err != nil {
 				return err
 			}
@@ -119,9 +119,9 @@ func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(
 // vethName is the interface of each.
 const vethName = "veth0"
 
-// open makes them. congestion is the congestion control of their TCP with each other, "" the
+// create makes them. congestion is the congestion control of their TCP with each other, "" the
 // system's. After a failure only close may be called.
-func (h *hosts) open(congestion string) (err error) {
+func (h *hosts) create(congestion string) (err error) {
 	var veth [2]hostnet.VethEnd
 	for i := range veth {
 		if h[i], err = netns.New(); err != nil {
@@ -233,8 +233,8 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 	return struct{}{}, d.Close()
 }
 
-// linked reports whether the node has a link to the other one.
-func (j daemonJob) linked() (bool, error) {
+// hasLink reports whether the node has a link to the other one.
+func (j daemonJob) hasLink() (bool, error) {
 	nodes, err := control.Nodes(j.dir())
 	if err != nil {
 		return false, err

@@ -20,10 +20,10 @@ func newExn(cfg NodeConfig) Path { return &exnPath{nodePath: newNodePath(cfg)} }
 
 func (p *exnPath) Setup(ctx context.Context) error {
 	var up [2]nodeUp
-	if err := p.start(ctx, nil, nodeCommand, p.cfg, &up); err != nil {
+	if err := p.startWorker(ctx, nil, nodeCommand, p.cfg, &up); err != nil {
 		return err
 	}
-	return p.join(up)
+	return p.joinNodes(up)
 }
 
 // runNodes holds two nodes with an exn0 each until ctx is done. It is a process

@@ -64,9 +64,9 @@ func (p *nodePath) makeTmp() (err error) {
 	return err
 }
 
-// start starts a worker for nodes in a namespace (nil: this one), and stores what it notes
+// startWorker starts a worker for nodes in a namespace (nil: this one), and stores what it notes
 // of them in what up points to.
-func (p *nodePath) start(ctx context.Context, ns *netns.NS, command string, job, up any) error {
+func (p *nodePath) startWorker(ctx context.Context, ns *netns.NS, command string, job, up any) error {
 	// It outlives ctx, so that Close can end it in order.
 	w, err := worker.Start(context.WithoutCancel(ctx), ns, command, job)
 	if err != nil {
@@ -86,8 +86,8 @@ func (p *nodePath) start(ctx context.Context, ns *netns.NS, command string, job,
 	return nil
 }
 
-// join makes the Pair of two nodes, which are up.
-func (p *nodePath) join(nodes [2]nodeUp) (err error) {
+// joinNodes makes the Pair of two nodes, which are up.
+func (p *nodePath) joinNodes(nodes [2]nodeUp) (err error) {
 	var ends [2]tcpbench.End
 	for i, n := range nodes {
 		if p.namespaces[i], err = netns.Open(n.Namespace); err != nil {

@@ -74,14 +74,14 @@ func Kinds() []Kind {
 		{Name: "relay", About: "kernel TCP between two TUN devices that a loop joins: exn0 without a fabric, its bound", Open: newRelay, Privileged: true, Extra: true},
 		{Name: "exn", About: "kernel TCP over exn0, between two namespaces", Open: newExn, Privileged: true, Exn0: true},
 		{Name: "exn-shm", About: "kernel TCP over exn0, a daemon for each node and shared memory between them", Open: newDaemons(daemonPath{}), Privileged: true, Exn0: true},
-		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: over(newLo, tcpbench.GoNet), Extra: true},
-		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: over(newExn, tcpbench.GoNet), Privileged: true, Exn0: true, Extra: true},
-		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: over(newUnix, tcpbench.Unix), Extra: true},
+		{Name: "net", About: "kernel TCP by Go's package net, over the loopback interface", Open: overTransport(newLo, tcpbench.GoNet), Extra: true},
+		{Name: "net-exn", About: "the same over exn0: what a Go program has without direct sockets", Open: overTransport(newExn, tcpbench.GoNet), Privileged: true, Exn0: true, Extra: true},
+		{Name: "unix", About: "stream sockets of the Unix domain, without TCP and IP", Open: overTransport(newUnix, tcpbench.Unix), Extra: true},
 		{Name: "ds", About: "direct sockets between two processes, their shadow on the loopback interface", Open: newDS(tcpbench.Direct)},
 		{Name: "ds-zcopy", About: "direct sockets between registered buffers, without a copy into a ring", Open: newDS(tcpbench.ZeroCopy), Lacks: []tcpbench.Kind{tcpbench.CRR}},
-		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: over(newExn, tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
+		{Name: "ds-exn", About: "direct sockets between two namespaces, their shadow on exn0", Open: overTransport(newExn, tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
 		{Name: "exn-stream", About: "kernel TCP over exn0, two processes that a stream link over a veth pair joins", Open: newDaemons(daemonPath{apart: true}), Privileged: true, Exn0: true, Extra: true},
-		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: over(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
+		{Name: "ds-fabric", About: "direct sockets between two hosts that a veth pair joins, through the fabric", Open: overTransport(newDaemons(daemonPath{apart: true, direct: true}), tcpbench.Direct), Privileged: true, Exn0: true, Extra: true},
 		{Name: "exn-ofi", About: "the same, but libfabric's provider tcp carries the link", Open: newDaemons(daemonPath{apart: true, link: "ofi:tcp"}), Privileged: true, Exn0: true, Extra: true},
 	}
 }
@@ -162,8 +162,8 @@ func CoalesceString(c napi.Coalesce) string {
 // measurement.
 func WithSpec(p Path, set func(*tcpbench.Spec)) Path { return specPath{p, set} }
 
-// over opens a path that is measured over a transport.
-func over(open func(NodeConfig) Path, t tcpbench.Transport) func(NodeConfig) Path {
+// overTransport opens a path that is measured over a transport.
+func overTransport(open func(NodeConfig) Path, t tcpbench.Transport) func(NodeConfig) Path {
 	return func(c NodeConfig) Path {
 		return WithSpec(open(c), func(s *tcpbench.Spec) { s.Transport = t })
 	}

@@ -36,10 +36,10 @@ func (p *relayPath) Info() Info { return Info{MTU: p.mtu} }
 
 func (p *relayPath) Setup(ctx context.Context) error {
 	var up [2]nodeUp
-	if err := p.start(ctx, nil, relayCommand, p.cfg, &up); err != nil {
+	if err := p.startWorker(ctx, nil, relayCommand, p.cfg, &up); err != nil {
 		return err
 	}
-	return p.join(up)
+	return p.joinNodes(up)
 }
 
 // relayEnd is a TUN device in a namespace of its own.

@@ -40,7 +40,7 @@ a C compiler only where no package has installed the program that measures.`,
     5 runs, the two ends on the first two CPUs
 dsbench ports --cpus 0,2 --runs 10 --json
     other CPUs, as JSON`,
-	Define: func(fs *pflag.FlagSet) measure.Run { return define(fs) },
+	Define: func(fs *pflag.FlagSet) measure.Run { return defineFlags(fs) },
 }
 
 // options is what the command line asks for.
@@ -58,8 +58,8 @@ const (
 	maxRounds = 10_000_000
 )
 
-// define defines the flags and returns what they will say.
-func define(fs *pflag.FlagSet) *options {
+// defineFlags defines the flags and returns what they will say.
+func defineFlags(fs *pflag.FlagSet) *options {
 	o := &options{runs: 5, rounds: 100_000}
 	fs.StringVar(&o.cpuList, "cpus", "", "`A,B` CPUs of the two ends (the first two allowed)")
 	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs (5)")
@@ -118,8 +118,8 @@ type site struct {
 	path   string
 }
 
-// open starts a node whose socket is in dir.
-func open(ctx context.Context, dir string) (*site, error) {
+// startSite starts a node whose socket is in dir.
+func startSite(ctx context.Context, dir string) (*site, error) {
 	s := &site{server: ports.New(ports.Config{Node: 1}), path: filepath.Join(dir, "ports")}
 	var err error
 	if s.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.path, Net: "unixpacket"}); err != nil {
@@ -145,8 +145,8 @@ func (s *site) close() error {
 // packaged is the name under which a package installs the program.
 const packaged = "exn-pingpong"
 
-// build returns the program: the installed one, or one that it compiles in dir.
-func build(ctx context.Context, dir string) (string, error) {
+// buildProgram returns the program: the installed one, or one that it compiles in dir.
+func buildProgram(ctx context.Context, dir string) (string, error) {
 	if path := cbuild.Installed(packaged); path != "" {
 		return path, nil
 	}
@@ -156,9 +156,9 @@ func build(ctx context.Context, dir string) (string, error) {
 	}.BuildIn(ctx, dir)
 }
 
-// run runs a part of the program, and adds its figures to values. Of a figure that it prints
+// runPart runs a part of the program, and adds its figures to values. Of a figure that it prints
 // several times the last counts: it is warm.
-func (s *site) run(ctx context.Context, o *options, program, part string, rounds int, values map[string][]float64) error {
+func (s *site) runPart(ctx context.Context, o *options, program, part string, rounds int, values map[string][]float64) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, part, strconv.Itoa(max(rounds, 3)))
@@ -188,28 +188,28 @@ var table = result.NewTable(" ", "measure -21", "bytes 8", "path -6", "median 8"
 func (o *options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), coredist.Measure(o.cpus.Client, o.cpus.Server)
 	values := make(map[string][]float64)
-	if err := tempdir.Do("dsbench-ports", func(dir string) error { return o.measure(ctx, dir, values) }); err != nil {
+	if err := tempdir.Do("dsbench-ports", func(dir string) error { return o.measureAll(ctx, dir, values) }); err != nil {
 		return err
 	}
 	what := fmt.Sprintf("Ports of one node between two C programs, by librma2 and libvelo2; both poll. CPUs %d and %d; %s; %v.",
 		o.cpus.Client, o.cpus.Server, display.Count(o.runs, "run"), d)
-	return result.Print(env.Stdout, o.json, o.rows(values, m, d), table, what, m, "")
+	return result.Print(env.Stdout, o.json, o.makeRows(values, m, d), table, what, m, "")
 }
 
-// measure takes the figures' values. dir is for files.
-func (o *options) measure(ctx context.Context, dir string, values map[string][]float64) (err error) {
-	program, err := build(ctx, dir)
+// measureAll takes the figures' values. dir is for files.
+func (o *options) measureAll(ctx context.Context, dir string, values map[string][]float64) (err error) {
+	program, err := buildProgram(ctx, dir)
 	if err != nil {
 		return err
 	}
-	s, err := open(ctx, dir)
+	s, err := startSite(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	for range o.runs {
 		for _, p := range parts {
-			if err := s.run(ctx, o, program, p.name, o.rounds/p.share, values); err != nil {
+			if err := s.runPart(ctx, o, program, p.name, o.rounds/p.share, values); err != nil {
 				return err
 			}
 		}
@@ -217,7 +217,7 @@ func (o *options) measure(ctx context.Context, dir string, values map[string][]f
 	return nil
 }
 
-func (o *options) rows(values map[string][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
+func (o *options) makeRows(values map[string][]float64, m result.Machine, d coredist.Distance) (rows []result.Row) {
 	for _, f := range figures {
 		r := result.Row{
 			Measure: f.measure, Path: f.path, Size: f.size, Streams: 1, Unit: f.unit, Control: f.control, Distance: d,

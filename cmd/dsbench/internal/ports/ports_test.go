@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // parse reads the arguments of a command line.
 func parse(args ...string) (*options, error) {
 	fs := pflag.NewFlagSet("ports", pflag.ContinueOnError)
-	o := define(fs)
+	o := defineFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}

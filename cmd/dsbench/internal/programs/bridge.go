@@ -31,8 +31,8 @@ const (
 	sites
 )
 
-// addr is a site's on the bridge.
-func (s site) addr() string { return fmt.Sprintf("172.30.0.%d", s+2) }
+// bridgeAddr is a site's on the bridge.
+func (s site) bridgeAddr() string { return fmt.Sprintf("172.30.0.%d", s+2) }
 
 // bridge is a namespace with a bridge, those of the programs, joined to it by veth pairs, and what
 // measures their CPU time.
@@ -81,7 +81,7 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 		port := fmt.Sprint("v", int(i))
 		if err := errors.Join(
 			b.ip(ctx, b.hub, "link add "+port+" type veth peer name eth0 netns "+n.Path(), "link set "+port+" master br0 up"),
-			b.ip(ctx, n, "link set lo up", "addr add "+i.addr()+"/24 dev eth0", "link set eth0 up")); err != nil {
+			b.ip(ctx, n, "link set lo up", "addr add "+i.bridgeAddr()+"/24 dev eth0", "link set eth0 up")); err != nil {
 			return b, err
 		}
 		// Connections of one request leave ports behind, which wait for a minute.
@@ -157,8 +157,8 @@ func (b *bridge) close() error {
 	return err
 }
 
-// in runs f where a site is.
-func (e *end) in(at site, f func() error) error {
+// runInSite runs f where a site is.
+func (e *end) runInSite(at site, f func() error) error {
 	if e.bridge == nil {
 		return f()
 	}
@@ -205,8 +205,8 @@ func newCgroup(name string) (*cgroup, error) {
 
 func (g *cgroup) fd() int { return int(g.dir.Fd()) }
 
-// used is the CPU time that the group has taken.
-func (g *cgroup) used() (time.Duration, error) {
+// cpuTime is the CPU time that the group has taken.
+func (g *cgroup) cpuTime() (time.Duration, error) {
 	if g == nil {
 		return 0, nil
 	}

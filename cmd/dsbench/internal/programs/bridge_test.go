@@ -26,7 +26,7 @@ func TestRootBridge(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	o := Options{duration: time.Second, runs: 1, network: networkBridge, exnRun: filepath.Join(bin, "exn-run"), exnTun: filepath.Join(bin, "exn-tun")}
-	pairs := all()
+	pairs := allPairs()
 	p := pairs[slices.IndexFunc(pairs, func(p Pair) bool { return p.Name == "haproxy-nginx" })]
 	if missing := p.Missing(); missing != "" {
 		t.Skip(missing)

@@ -47,8 +47,8 @@ type end struct {
 // clientTime is how much longer than its duration a client may take.
 const clientTime = 20 * time.Second
 
-// start starts the server.
-func (e *end) start(ctx context.Context) error {
+// startServer starts the server.
+func (e *end) startServer(ctx context.Context) error {
 	if err := os.Mkdir(e.dir, 0o777); err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (e *end) start(ctx context.Context) error {
 	e.host, e.backHost = loopback, loopback
 	at := serverSite
 	if e.bridge != nil {
-		e.host = serverSite.addr()
+		e.host = serverSite.bridgeAddr()
 		if e.p.behind != "" {
-			at, e.host, e.backHost = proxySite, proxySite.addr(), serverSite.addr()
+			at, e.host, e.backHost = proxySite, proxySite.bridgeAddr(), serverSite.bridgeAddr()
 		}
 	}
 	var err error
@@ -73,15 +73,15 @@ func (e *end) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.ready(); err != nil {
+	if err := e.prepareFiles(); err != nil {
 		return err
 	}
 	if e.p.behind != "" {
-		if e.behind, err = e.serve(ctx, serverSite, e.line(e.p.behind), net.JoinHostPort(e.backHost, e.backPort)); err != nil {
+		if e.behind, err = e.startAndWait(ctx, serverSite, e.splitLine(e.p.behind), net.JoinHostPort(e.backHost, e.backPort)); err != nil {
 			return err
 		}
 	}
-	if e.server, err = e.serve(ctx, at, e.asUser(e.p.server), net.JoinHostPort(e.host, e.port)); err != nil {
+	if e.server, err = e.startAndWait(ctx, at, e.asUser(e.p.server), net.JoinHostPort(e.host, e.port)); err != nil {
 		return err
 	}
 	return e.prepare(ctx)
@@ -93,7 +93,7 @@ func (e *end) prepare(ctx context.Context) error {
 		return nil
 	}
 	for end := time.Now().Add(measure.StartTime); ; time.Sleep(50 * time.Millisecond) {
-		argv := e.line(e.p.prepare)
+		argv := e.splitLine(e.p.prepare)
 		out, said, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), e.launch(clientSite))
 		if err == nil {
 			return nil
@@ -106,7 +106,7 @@ func (e *end) prepare(ctx context.Context) error {
 
 // freePort finds a port that nothing listens at.
 func (e *end) freePort(at site, host string) (port string, err error) {
-	err = e.in(at, func() error {
+	err = e.runInSite(at, func() error {
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			return err
@@ -117,9 +117,9 @@ func (e *end) freePort(at site, host string) (port string, err error) {
 	return port, err
 }
 
-// serve starts a server and waits until it listens. It returns the server also with an error, if
-// it runs.
-func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*measure.Program, error) {
+// startAndWait starts a server and waits until it listens. It returns the server also with an
+// error, if it runs.
+func (e *end) startAndWait(ctx context.Context, at site, argv []string, addr string) (*measure.Program, error) {
 	cmd := e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv)
 	s, err := measure.Start(argv[0], cmd, e.launch(at))
 	if err != nil {
@@ -132,17 +132,18 @@ func (e *end) serve(ctx context.Context, at site, argv []string, addr string) (*
 		}
 		return err
 	}
-	return s, measure.Await(ctx, argv[0], func() error { return e.in(clientSite, dial) }, s)
+	return s, measure.Await(ctx, argv[0], func() error { return e.runInSite(clientSite, dial) }, s)
 }
 
-// stop ends the servers.
-func (e *end) stop() error { return errors.Join(e.server.Stop(), e.behind.Stop()) }
+// stopServers ends the servers.
+func (e *end) stopServers() error { return errors.Join(e.server.Stop(), e.behind.Stop()) }
 
-// turn runs the client. Over a bridge it does so without an agent or with one, and before that for
-// a second until programs know of the agent: they look for it at least every five seconds.
-func (e *end) turn(ctx context.Context) (s sample, err error) {
+// takeTurn runs the client. Over a bridge it does so without an agent or with one, and before
+// that for a second until programs know of the agent: they look for it at least every five
+// seconds.
+func (e *end) takeTurn(ctx context.Context) (s sample, err error) {
 	if e.bridge == nil {
-		return e.run(ctx)
+		return e.runClient(ctx)
 	}
 	if e.direct {
 		if err := e.bridge.startAgent(ctx, e.o.exnTun, e.group); err != nil {
@@ -153,7 +154,7 @@ func (e *end) turn(ctx context.Context) (s sample, err error) {
 	counted := e.o.duration
 	e.o.duration = time.Second
 	for begin := time.Now(); ; {
-		_, err = e.run(ctx)
+		_, err = e.runClient(ctx)
 		if !errors.Is(err, errNotDirect) || time.Since(begin) > measure.StartTime {
 			break
 		}
@@ -161,11 +162,12 @@ func (e *end) turn(ctx context.Context) (s sample, err error) {
 	if e.o.duration = counted; err != nil {
 		return s, err
 	}
-	return e.run(ctx)
+	return e.runClient(ctx)
 }
 
-// run runs the client once. errNotDirect: its connections should have been direct, and were not.
-func (e *end) run(ctx context.Context) (s sample, err error) {
+// runClient runs the client once. errNotDirect: its connections should have been direct, and
+// were not.
+func (e *end) runClient(ctx context.Context) (s sample, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.o.duration+clientTime, errors.New("the client hangs"))
 	defer cancel()
 	report := ""
@@ -177,8 +179,8 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 	if e.bridge != nil && e.p.bridgeClient != "" {
 		line = e.p.bridgeClient
 	}
-	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.line(line))
-	before, err := e.group.used()
+	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.splitLine(line))
+	before, err := e.group.cpuTime()
 	if err != nil {
 		return s, err
 	}
@@ -188,7 +190,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 	if err != nil {
 		return s, err
 	}
-	after, err := e.group.used()
+	after, err := e.group.cpuTime()
 	if err != nil {
 		return s, err
 	}
@@ -197,7 +199,7 @@ func (e *end) run(ctx context.Context) (s sample, err error) {
 			return s, err
 		}
 	}
-	if s, err = e.p.said.parse(stdout); err != nil {
+	if s, err = e.p.said.parseFigures(stdout); err != nil {
 		return s, fmt.Errorf("%w: %s", err, result.LastLine(stdout+stderr))
 	}
 	if e.bridge != nil {

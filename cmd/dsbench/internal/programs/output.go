@@ -28,8 +28,8 @@ type output struct {
 	refuse   string  // a run that prints this does not count; "": all do
 }
 
-// parse takes the figures from what a client has printed.
-func (o output) parse(stdout string) (s sample, err error) {
+// parseFigures takes the figures from what a client has printed.
+func (o output) parseFigures(stdout string) (s sample, err error) {
 	if o.refuse != "" {
 		if why := regexp.MustCompile(o.refuse).FindString(stdout); why != "" {
 			return s, fmt.Errorf("the client met an error: %s", why)
@@ -60,8 +60,8 @@ func (o output) microseconds(pattern, stdout string) float64 {
 	return measure.Number(m[1])
 }
 
-// text replaces the words in braces.
-func (e *end) text(s string) string {
+// expandWords replaces the words in braces.
+func (e *end) expandWords(s string) string {
 	nobody := ""
 	if os.Geteuid() == 0 {
 		nobody = "user nobody nogroup;"
@@ -77,11 +77,12 @@ func (e *end) text(s string) string {
 
 var words = regexp.MustCompile(`'[^']*'|\S+`)
 
-// line returns the words of a command line; one with blanks, or without anything, is in quotes.
-func (e *end) line(s string) []string {
+// splitLine returns the words of a command line; one with blanks, or without anything, is in
+// quotes.
+func (e *end) splitLine(s string) []string {
 	argv := words.FindAllString(s, -1)
 	for i, word := range argv {
-		argv[i] = strings.Trim(e.text(word), "'")
+		argv[i] = strings.Trim(e.expandWords(word), "'")
 	}
 	argv[0] = fileOf(argv[0])
 	return argv
@@ -89,17 +90,17 @@ func (e *end) line(s string) []string {
 
 // asUser returns the words of a command line of the server's user.
 func (e *end) asUser(s string) []string {
-	argv := e.line(s)
+	argv := e.splitLine(s)
 	if e.p.user == "" || os.Geteuid() != 0 {
 		return argv
 	}
 	return slices.Concat([]string{"setpriv", "--reuid", e.p.user, "--regid", e.p.user, "--clear-groups", "--"}, argv)
 }
 
-// ready writes the files, and runs what runs before the server.
-func (e *end) ready() error {
+// prepareFiles writes the files, and runs what runs before the server.
+func (e *end) prepareFiles() error {
 	for name, text := range e.p.files {
-		if err := os.WriteFile(filepath.Join(e.dir, name), []byte(e.text(text)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(e.dir, name), []byte(e.expandWords(text)), 0o644); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"exnet/cmd/dsbench/internal/measure"
 )
 
-// Pair is a measure: a server, a client, and the figure that the client prints. A word in braces,
-// in a command line or a file, stands for a value of the end that uses it (end.text).
+// Pair is a measure: a server, a client, and the figure that the client prints. A word in
+// braces, in a command line or a file, stands for a value of the end that uses it
+// (end.expandWords).
 type Pair struct {
 	Name    string // of the measure
 	about   string
@@ -87,8 +88,8 @@ while [ $now -lt $end ]; do redis-cli -h $1 -p $2 ping >/dev/null || exit; n=$((
 echo $((n*1000000000000/(now-begin)))
 `
 
-// all lists the measures, in the order of the help text.
-func all() []Pair {
+// allPairs lists the measures, in the order of the help text.
+func allPairs() []Pair {
 	iperf := Pair{
 		Name: "iperf3", about: "one stream, 128 KiB writes, an end on each CPU", unit: "Gbit/s", size: 131072, streams: 1,
 		needs: "iperf3 taskset", bound: true,

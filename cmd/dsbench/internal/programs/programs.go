@@ -56,7 +56,7 @@ dsbench programs --only iperf3,sockperf --runs 10 --json
     two of them, as JSON
 dsbench programs --network bridge
     what can be between namespaces, without the agent and with it`,
-		Values: map[string]cobra.CompletionFunc{"only": command.ListOf(names()...),
+		Values: map[string]cobra.CompletionFunc{"only": command.ListOf(pairNames()...),
 			"network": command.ListOf(networkLoopback, networkBridge)},
 		Define: func(fs *pflag.FlagSet) measure.Run { return Define(fs) },
 	}
@@ -85,7 +85,7 @@ const (
 // about lists the measures, a line each, for the help text.
 func about() string {
 	var lines []string
-	for _, p := range all() {
+	for _, p := range allPairs() {
 		about := p.about
 		if p.named {
 			about += " (if --only names it)"
@@ -111,7 +111,7 @@ func Define(fs *pflag.FlagSet) *Options {
 // Check takes the flags in, and says what is wrong with them.
 func (o *Options) Check() (err error) {
 	o.cpus = tcpbench.Apart()
-	if o.only, err = measure.Choose("--only", "measure", o.list, names()); err != nil {
+	if o.only, err = measure.Choose("--only", "measure", o.list, pairNames()); err != nil {
 		return err
 	}
 	if o.duration%time.Second != 0 {
@@ -121,7 +121,7 @@ func (o *Options) Check() (err error) {
 	if !bridge && o.network != networkLoopback {
 		return fmt.Errorf("--network: use %s or %s", networkLoopback, networkBridge)
 	}
-	for _, p := range all() {
+	for _, p := range allPairs() {
 		if bridge && slices.Contains(o.only, p.Name) && !p.bridged {
 			return fmt.Errorf("--only: %s is measured over loopback only", p.Name)
 		}
@@ -147,7 +147,7 @@ func (o *Options) checkBridge() error {
 // chosen are the measures that the options name, or all that suit the network.
 func (o *Options) chosen() []Pair {
 	bridge := o.network == networkBridge
-	return slices.DeleteFunc(all(), func(p Pair) bool {
+	return slices.DeleteFunc(allPairs(), func(p Pair) bool {
 		if len(o.only) > 0 {
 			return !slices.Contains(o.only, p.Name)
 		}
@@ -158,10 +158,10 @@ func (o *Options) chosen() []Pair {
 // Pairs are the measures that are taken if none is named.
 func Pairs() []Pair { return new(Options).chosen() }
 
-// names returns those of the measures.
-func names() []string {
+// pairNames returns those of the measures.
+func pairNames() []string {
 	var names []string
-	for _, p := range all() {
+	for _, p := range allPairs() {
 		names = append(names, p.Name)
 	}
 	return names
@@ -170,7 +170,7 @@ func names() []string {
 // Take measures what the options ask for, prints it, and says what is left out.
 func (o *Options) Take(ctx context.Context, env measure.Env) error {
 	m, d := result.ThisMachine(time.Now()), env.Distance()
-	table, what := o.table(d)
+	table, what := o.chooseTable(d)
 	write := func(fill func(*strings.Builder)) error { // the table, as it is measured
 		var b strings.Builder
 		fill(&b)
@@ -213,7 +213,7 @@ func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredi
 	if err != nil {
 		return nil, err
 	}
-	return p.rows(o, m, d.At(at), samples), nil
+	return p.makeRows(o, m, d.At(at), samples), nil
 }
 
 // sample is what one run of a client said.
@@ -256,8 +256,8 @@ func (p Pair) samples(ctx context.Context, o Options) (samples map[int][]sample,
 		if b != nil {
 			e.group = b.groups[i]
 		}
-		defer func() { err = errors.Join(err, e.stop()) }()
-		if err := e.start(ctx); err != nil {
+		defer func() { err = errors.Join(err, e.stopServers()) }()
+		if err := e.startServer(ctx); err != nil {
 			return samples, at, err
 		}
 		ends[i] = e
@@ -268,7 +268,7 @@ func (p Pair) samples(ctx context.Context, o Options) (samples map[int][]sample,
 			if e == nil {
 				continue
 			}
-			s, err := e.turn(ctx)
+			s, err := e.takeTurn(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -282,8 +282,8 @@ func (p Pair) samples(ctx context.Context, o Options) (samples map[int][]sample,
 	return coredist.Rounds(o.runs, measure.Distance, turn)
 }
 
-// rows makes the rows of a measure, in the form of every other one.
-func (p Pair) rows(o Options, m result.Machine, d coredist.Distance, samples map[int][]sample) []result.Row {
+// makeRows makes the rows of a measure, in the form of every other one.
+func (p Pair) makeRows(o Options, m result.Machine, d coredist.Distance, samples map[int][]sample) []result.Row {
 	var rows []result.Row
 	var first []float64 // values of the control
 	paths := [2]string{pathTCP, pathDirect}
@@ -350,8 +350,8 @@ var (
 	bridgeTable   = result.NewTable(" ", "measure -16", "path -7", "median 10", "=unit -7", "spread 7", "times 6", "p50 us=p50 9", "p99 us=p99 9", "CPU us 9")
 )
 
-// table returns the one of the options, and what it shows.
-func (o Options) table(d coredist.Distance) (t result.Table, what string) {
+// chooseTable returns the one of the options, and what it shows.
+func (o Options) chooseTable(d coredist.Distance) (t result.Table, what string) {
 	t, what = loopbackTable, "Programs over loopback, with exn-run (direct) and without (tcp, udp)"
 	if o.network == networkBridge {
 		t, what = bridgeTable, "Programs in namespaces on a bridge, with exn-tun agent (direct) and without (tcp)"

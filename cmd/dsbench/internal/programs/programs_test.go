@@ -51,11 +51,11 @@ func TestParseProgramOutput(t *testing.T) {
 		{"a loop", "1234567\n", loopSays, sample{value: 1234.567}, false},
 		{"pgbench", "latency average = 0.234 ms\ntps = 34123.456789 (without initial connection time)\n", pgbenchSays, sample{value: 34123.456789}, false},
 	} {
-		got, err := tt.said.parse(tt.text)
+		got, err := tt.said.parseFigures(tt.text)
 		if (err != nil) != tt.fails || got != tt.want {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
-		if _, err := tt.said.parse(""); err == nil {
+		if _, err := tt.said.parseFigures(""); err == nil {
 			t.Errorf("%s: nothing said, and no error", tt.name)
 		}
 	}
@@ -69,22 +69,22 @@ func TestLine(t *testing.T) {
 		"x -H 'Connection: close' '' {dir}/f -n {count} {host}:{port}": {"x", "-H", "Connection: close", "", "/a b/f", "-n", "20", "h:1"},
 		"x {backHost}:{backPort} {seconds}s":                           {"x", "b:2", "2s"},
 	} {
-		if got := e.line(text); !slices.Equal(got, want) {
+		if got := e.splitLine(text); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 	e.o.direct = true
-	if got := e.text("{count}"); got != "160" {
+	if got := e.expandWords("{count}"); got != "160" {
 		t.Errorf("--direct-only: %s requests, want 160", got)
 	}
-	for _, p := range all() {
+	for _, p := range allPairs() {
 		e.p = p
 		texts := []string{p.server, p.client, p.bridgeClient, p.behind, p.before, p.prepare}
 		for _, text := range p.files {
 			texts = append(texts, text)
 		}
 		for _, text := range texts {
-			if left := regexp.MustCompile(`\{[A-Za-z]+\}`).FindString(e.text(text)); left != "" {
+			if left := regexp.MustCompile(`\{[A-Za-z]+\}`).FindString(e.expandWords(text)); left != "" {
 				t.Errorf("%s: %s is not known", p.Name, left)
 			}
 		}
@@ -123,17 +123,17 @@ func TestProgramRows(t *testing.T) {
 	p := Pairs()[0]
 	o := Options{duration: time.Second}
 	samples := map[int][]sample{0: {{10, 0, 0, 0}, {12, 0, 0, 0}, {11, 0, 0, 0}}, 1: {{40, 1, 2, 0}, {44, 1, 3, 0}, {45, 1, 2, 0}}}
-	rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples)
+	rows := p.makeRows(o, result.Machine{}, coredist.Distance{}, samples)
 	if len(rows) != 2 || rows[0].Path != "tcp" || rows[1].Path != "direct" || rows[1].Measure != "iperf3" || rows[1].Median != 44 ||
 		*rows[1].Ratio != 4 || *rows[0].Ratio != 1 || *rows[1].P99 != 2 || rows[0].P99 != nil || rows[1].Control != "tcp" {
 		t.Errorf("rows %+v", rows)
 	}
 	p.udp = true
-	if rows := p.rows(o, result.Machine{}, coredist.Distance{}, samples); rows[0].Path != "udp" || rows[1].Path != "direct" || rows[1].Control != "udp" || *rows[1].Ratio != 4 {
+	if rows := p.makeRows(o, result.Machine{}, coredist.Distance{}, samples); rows[0].Path != "udp" || rows[1].Path != "direct" || rows[1].Control != "udp" || *rows[1].Ratio != 4 {
 		t.Errorf("rows of UDP %+v", rows)
 	}
 	var b strings.Builder
-	out, what := Options{runs: 3, duration: time.Second}.table(coredist.Distance{})
+	out, what := Options{runs: 3, duration: time.Second}.chooseTable(coredist.Distance{})
 	out.Begin(&b, what, result.Machine{})
 	out.Rows(&b, rows...)
 	clitest.Fits(t, result.TableWidth, b.String())
@@ -180,7 +180,7 @@ func FuzzProgramOutput(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, said := range []output{iperfSays, sockSays, redisSays, wrkSays, pgbenchSays, dnsSays} {
-			if s, err := said.parse(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
+			if s, err := said.parseFigures(text); err == nil && (math.IsNaN(s.value) || s.value < 0 && !strings.Contains(text, "-")) {
 				t.Errorf("%+v", s)
 			}
 		}

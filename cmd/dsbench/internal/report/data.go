@@ -56,8 +56,8 @@ type Part struct {
 	Note string       `json:"note,omitempty"` // what went wrong
 }
 
-// part returns the rows of a part, nil if it was not measured.
-func (d *Data) part(id string) []result.Row {
+// rowsOfPart returns the rows of a part, nil if it was not measured.
+func (d *Data) rowsOfPart(id string) []result.Row {
 	for _, p := range d.Parts {
 		if p.ID == id {
 			return p.Rows
@@ -66,9 +66,9 @@ func (d *Data) part(id string) []result.Row {
 	return nil
 }
 
-// row returns a path's row at a size, nil if it was not measured.
-func (d *Data) row(part, path string, size int) *result.Row {
-	return result.Find(d.part(part), func(r result.Row) bool { return r.Path == path && r.Size == size })
+// rowOf returns a path's row at a size, nil if it was not measured.
+func (d *Data) rowOf(part, path string, size int) *result.Row {
+	return result.Find(d.rowsOfPart(part), func(r result.Row) bool { return r.Path == path && r.Size == size })
 }
 
 // goNet measures connections by Go's package net, and nothing else.
@@ -84,7 +84,7 @@ func (d *Data) control(part string, r *result.Row) *result.Row {
 	if other := goControls[r.Path]; part == PartCRR && other != "" {
 		name = other
 	}
-	return result.Find(d.part(part), func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
+	return result.Find(d.rowsOfPart(part), func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
 }
 
 // times says how many times as good as its control a row of a part is. Either may be nil.

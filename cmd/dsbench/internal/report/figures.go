@@ -73,7 +73,7 @@ func quartiles(r result.Row) (v, low, high float64) {
 
 // series makes a line for each path of a part.
 func (d *Data) series(part string, v value) (list []svgplot.Series) {
-	for _, r := range d.part(part) {
+	for _, r := range d.rowsOfPart(part) {
 		i := slices.IndexFunc(list, func(s svgplot.Series) bool { return s.Name == r.Path })
 		if i < 0 {
 			i = len(list)
@@ -97,7 +97,7 @@ func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) cha
 // bars draws a part at one size.
 func (d *Data) bars(part, title, unit string, log bool, v value) chart {
 	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
-	for _, r := range d.part(part) {
+	for _, r := range d.rowsOfPart(part) {
 		y, low, high := v(r)
 		c, known := pathColours[r.Path]
 		if !known {
@@ -181,7 +181,7 @@ func (d *Data) drawn() (list []reportFigure) {
 		}
 		var seen []string
 		for _, g := range append(drawings, f.drawings...) {
-			if d.part(g.part) != nil {
+			if d.rowsOfPart(g.part) != nil {
 				if c := g.draw(d); c.SVG != "" {
 					v.Charts = append(v.Charts, c)
 				}
@@ -209,7 +209,7 @@ var unitOfMPI = map[string]string{" latency": halfTrip, " bandwidth": gbits, " r
 
 // hasMPI reports whether some MPI has a measure.
 func (d *Data) hasMPI(measure string) bool {
-	return slices.ContainsFunc(mpis, func(m mpi) bool { return d.part(m.name+measure) != nil })
+	return slices.ContainsFunc(mpis, func(m mpi) bool { return d.rowsOfPart(m.name+measure) != nil })
 }
 
 // describe adds to a figure how a part was measured, and what went wrong.
@@ -234,7 +234,7 @@ type speedup struct {
 }
 
 func (d *Data) programPairs() (list []speedup) {
-	rows := d.part(PartPrograms)
+	rows := d.rowsOfPart(PartPrograms)
 	for i := range rows {
 		if tcp := d.control(PartPrograms, &rows[i]); tcp != nil && rows[i].Path != tcp.Path {
 			list = append(list, speedup{d.times(PartPrograms, &rows[i]), tcp, &rows[i]})
@@ -288,7 +288,7 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 	var names []string
 	for _, s := range summaries {
 		titles = append(titles, s.title)
-		for _, r := range d.part(s.part) {
+		for _, r := range d.rowsOfPart(s.part) {
 			if r.Size == s.size && !slices.Contains(names, r.Path) {
 				names = append(names, r.Path)
 			}
@@ -298,7 +298,7 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 		sr := summaryRow{Path: name}
 		for _, s := range summaries {
 			var c summaryCell
-			if r := d.row(s.part, name, s.size); r != nil {
+			if r := d.rowOf(s.part, name, s.size); r != nil {
 				c = d.summaryOf(s.part, r, s.further)
 			}
 			sr.Cells = append(sr.Cells, c)

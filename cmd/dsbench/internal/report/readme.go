@@ -58,12 +58,12 @@ func (d *Data) tables(source string) string {
 	var b strings.Builder
 	m := d.Machine
 	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** says how many times as fast as TCP a path is: the median of rounds that run both. %s %s",
-		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commit(),
+		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commitText(),
 		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.quiet()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
-		stream, latency := d.row(PartStream1, p.name, 64<<10), d.row(PartLatency, p.name, 64)
-		rate, crr := d.row(PartRate, p.name, 64), d.row(PartCRR, p.name, 64)
+		stream, latency := d.rowOf(PartStream1, p.name, 64<<10), d.rowOf(PartLatency, p.name, 64)
+		rate, crr := d.rowOf(PartRate, p.name, 64), d.rowOf(PartCRR, p.name, 64)
 		if stream == nil && latency == nil && (p.name != goNet || crr == nil) { // a row of gaps
 			continue
 		}
@@ -126,8 +126,8 @@ func unitText(unit string) string {
 	return unit
 }
 
-// commit is the commit's short name, as the end of a list; "" if it is not known.
-func (d *Data) commit() string {
+// commitText is the commit's short name, as the end of a list; "" if it is not known.
+func (d *Data) commitText() string {
 	c, changed := strings.CutSuffix(d.Machine.Commit, "+")
 	if c == "" {
 		return "" // the build did not know it

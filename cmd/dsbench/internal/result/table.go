@@ -31,10 +31,10 @@ var cells = map[string]func(Row) string{
 	"p99":      func(r Row) string { return Optional(r.P99) },
 	"p99.9":    func(r Row) string { return Optional(r.P999) },
 	"longest":  func(r Row) string { return Optional(r.P100) },
-	"sent":     func(r Row) string { return r.count(func(d *Datagrams) uint64 { return d.Sent }) },
-	"received": func(r Row) string { return r.count(func(d *Datagrams) uint64 { return d.Received }) },
-	"lost":     func(r Row) string { return r.count(func(d *Datagrams) uint64 { return d.Lost }) },
-	"late":     func(r Row) string { return r.count(func(d *Datagrams) uint64 { return d.Late }) },
+	"sent":     func(r Row) string { return r.datagramCount(func(d *Datagrams) uint64 { return d.Sent }) },
+	"received": func(r Row) string { return r.datagramCount(func(d *Datagrams) uint64 { return d.Received }) },
+	"lost":     func(r Row) string { return r.datagramCount(func(d *Datagrams) uint64 { return d.Lost }) },
+	"late":     func(r Row) string { return r.datagramCount(func(d *Datagrams) uint64 { return d.Late }) },
 	"MTU": func(r Row) string {
 		if r.MTU == 0 {
 			return "-"
@@ -49,8 +49,8 @@ var cells = map[string]func(Row) string{
 	},
 }
 
-// count is a number of datagrams, "" where none were sent one way.
-func (r Row) count(of func(*Datagrams) uint64) string {
+// datagramCount is a number of datagrams, "" where none were sent one way.
+func (r Row) datagramCount(of func(*Datagrams) uint64) string {
 	if r.Datagrams == nil || r.Sent == 0 {
 		return ""
 	}
@@ -91,17 +91,17 @@ func NewTable(gap string, columns ...string) Table {
 
 // Head writes the titles.
 func (t Table) Head(b *strings.Builder) {
-	t.line(b, func(c column) string { return c.title })
+	t.writeLine(b, func(c column) string { return c.title })
 }
 
 // Rows writes a line for each row.
 func (t Table) Rows(b *strings.Builder, rows ...Row) {
 	for _, r := range rows {
-		t.line(b, func(c column) string { return c.cell(r) })
+		t.writeLine(b, func(c column) string { return c.cell(r) })
 	}
 }
 
-func (t Table) line(b *strings.Builder, text func(column) string) {
+func (t Table) writeLine(b *strings.Builder, text func(column) string) {
 	var words []string
 	for _, c := range t.columns {
 		words = append(words, fmt.Sprintf("%*s", c.width, text(c)))

@@ -29,7 +29,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	o, err := parse(os.Args[1:])
+	o, err := parseArgs(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -37,7 +37,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "speed:", err)
 		os.Exit(2)
 	}
-	if err := o.run(ctx, os.Stdout, os.Stderr); err != nil {
+	if err := o.measureBuilds(ctx, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "speed:", err)
 		os.Exit(1)
 	}
@@ -49,7 +49,7 @@ type options struct {
 	dirs   [2]string // of the base's and the head's commands, absolute
 }
 
-func parse(args []string) (o options, err error) {
+func parseArgs(args []string) (o options, err error) {
 	fs := flag.NewFlagSet("speed", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 5, "how often each measure is taken with each build")
 	if err := fs.Parse(args); err != nil {

@@ -76,8 +76,8 @@ const runTime = time.Minute // after which a run counts as hanging
 // errMissing says that a program of others is not installed.
 var errMissing = errors.New("not installed")
 
-// run measures, and prints the table.
-func (o options) run(ctx context.Context, stdout, stderr io.Writer) error {
+// measureBuilds measures, and prints the table.
+func (o options) measureBuilds(ctx context.Context, stdout, stderr io.Writer) error {
 	begun := time.Now()
 	var list []figure
 	for _, m := range measures {
@@ -93,7 +93,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) error {
 			var pair [2]result.Row
 			for k := range pair {
 				build := (k + round) % 2
-				if pair[build], f.err = o.take(ctx, f.measure, build); f.err != nil {
+				if pair[build], f.err = o.measureOnce(ctx, f.measure, build); f.err != nil {
 					fmt.Fprintf(stderr, "speed: %s is left out: %v\n", f.name, f.err)
 					if !errors.Is(f.err, errMissing) {
 						failed = errors.New("not everything could be measured")
@@ -105,19 +105,19 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) error {
 				return context.Cause(ctx)
 			}
 			if f.err == nil {
-				f.add(pair)
+				f.addPair(pair)
 			}
 		}
 		fmt.Fprintf(stderr, "speed: round %d of %d, %.0f s\n", round+1, o.rounds, time.Since(begun).Seconds())
 	}
-	if _, err := io.WriteString(stdout, table(list, o.rounds)); err != nil {
+	if _, err := io.WriteString(stdout, speedTable(list, o.rounds)); err != nil {
 		return err
 	}
 	return failed
 }
 
-// take takes m once with a build: 0 base, 1 head.
-func (o options) take(ctx context.Context, m measure, build int) (row result.Row, err error) {
+// measureOnce takes m once with a build: 0 base, 1 head.
+func (o options) measureOnce(ctx context.Context, m measure, build int) (row result.Row, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runTime, errors.New("it hangs"))
 	defer cancel()
 	argv := append([]string{filepath.Join(o.dirs[build], "dsbench")}, m.args...)
@@ -175,8 +175,8 @@ type figure struct {
 // farther is by how much two distances of CPUs differ at least that are not the same.
 const farther = 1.6
 
-// add adds a pair of runs, if both found the CPUs at the same distance.
-func (f *figure) add(pair [2]result.Row) {
+// addPair adds a pair of runs, if both found the CPUs at the same distance.
+func (f *figure) addPair(pair [2]result.Row) {
 	f.pairs++
 	f.unit = pair[1].Unit
 	near, far := min(pair[0].Line, pair[1].Line), max(pair[0].Line, pair[1].Line)
@@ -204,8 +204,8 @@ func (f *figure) verdict(d stats.Change) string {
 	return "faster"
 }
 
-// table is the table for people.
-func table(list []figure, rounds int) string {
+// speedTable is the table for people.
+func speedTable(list []figure, rounds int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-16s %-7s %10s %7s %10s %7s %10s %6s  %s\n", "measure", "", "base", "spread", "head", "spread", "head/base", "pairs", "beyond the noise")
 	left := 0

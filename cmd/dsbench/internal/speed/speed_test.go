@@ -41,11 +41,11 @@ func TestParse(t *testing.T) {
 		{[]string{"-rounds", "0", dirs[0], dirs[1]}, "0 is not from 1"},
 		{[]string{dirs[0], t.TempDir()}, "build the commands with GOBIN="},
 	} {
-		if _, err := parse(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := parseArgs(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
 		}
 	}
-	o, err := parse([]string{"-rounds", "3", dirs[0], dirs[1]})
+	o, err := parseArgs([]string{"-rounds", "3", dirs[0], dirs[1]})
 	if err != nil || o.rounds != 3 || o.dirs != dirs {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 func made(m measure, unit string, pairs ...[4]float64) figure {
 	f := figure{measure: m}
 	for _, p := range pairs {
-		f.add([2]result.Row{
+		f.addPair([2]result.Row{
 			{Unit: unit, Median: p[0], Distance: coredist.Distance{Line: p[2]}},
 			{Unit: unit, Median: p[1], Distance: coredist.Distance{Line: p[3]}},
 		})
@@ -65,7 +65,7 @@ func made(m measure, unit string, pairs ...[4]float64) figure {
 
 func TestTable(t *testing.T) {
 	up, down := measure{name: "redis-benchmark"}, measure{name: "ds, 64 bytes", lower: true}
-	text := table([]figure{
+	text := speedTable([]figure{
 		made(up, "1/s", [4]float64{1000, 500, .06, .06}, [4]float64{1010, 510, .05, .06}, [4]float64{990, 505, .2, .25}, [4]float64{990, 2000, .2, .05}),
 		made(down, "us", [4]float64{.4, .5, 0, 0}, [4]float64{.41, .51, 0, 0}, [4]float64{.4, .52, 0, 0}),
 		made(down, "us", [4]float64{.5, .4, 0, 0}, [4]float64{.51, .41, 0, 0}, [4]float64{.52, .4, 0, 0}),
@@ -101,7 +101,7 @@ func TestRun(t *testing.T) {
 case "$*" in *--exn-run*base/exn-run) v=9 ;; *--exn-run*) v=5 ;; *) v=7 ;; esac
 for path in lo direct ds exn exn-shm exn-ofi; do echo '{"path":"'$path'","measure":"udp-oneway","size":64,"unit":"1/s","median":'$v'}'; done`)
 	var stdout, stderr strings.Builder
-	if err := o.run(t.Context(), &stdout, &stderr); err != nil {
+	if err := o.measureBuilds(t.Context(), &stdout, &stderr); err != nil {
 		t.Fatal(err, stderr.String())
 	}
 	for _, m := range measures {
@@ -112,7 +112,7 @@ for path in lo direct ds exn exn-shm exn-ofi; do echo '{"path":"'$path'","measur
 	o.dirs = builds(t, `case "$*" in *nginx*) echo "dsbench programs: nginx-wrk is left out: wrk is not installed" >&2; exit 1 ;; *crr*) echo broken >&2; exit 1 ;; esac
 for path in direct ds exn exn-shm exn-ofi; do echo '{"path":"'$path'","measure":"udp-oneway","size":64,"median":1}'; done`)
 	stdout.Reset()
-	if err := o.run(t.Context(), &stdout, &stderr); err == nil || errors.Is(err, errMissing) {
+	if err := o.measureBuilds(t.Context(), &stdout, &stderr); err == nil || errors.Is(err, errMissing) {
 		t.Errorf("a measure that fails: %v", err)
 	}
 	for _, want := range []string{"nginx-wrk is left out: not installed", "ds, 1 request is left out: exit status 1: broken"} {

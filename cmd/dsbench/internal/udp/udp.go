@@ -42,7 +42,7 @@ taskset -c 0,9 dsbench udp
     the same on these two CPUs
 dsbench udp --runs 10 --duration 2s --json
     the same for longer, as JSON`,
-	Define: func(fs *pflag.FlagSet) measure.Run { return define(fs) },
+	Define: func(fs *pflag.FlagSet) measure.Run { return defineFlags(fs) },
 }
 
 // options is what the command line asks for.
@@ -56,8 +56,8 @@ type options struct {
 
 const minDuration = 10 * time.Millisecond
 
-// define defines the flags and returns what they will say.
-func define(fs *pflag.FlagSet) *options {
+// defineFlags defines the flags and returns what they will say.
+func defineFlags(fs *pflag.FlagSet) *options {
 	o := &options{runs: 5, duration: time.Second}
 	cli.Number(fs, &o.runs, "runs", 1, measure.MaxRuns, "`N` runs of each path (5)")
 	cli.Duration(fs, &o.duration, "duration", minDuration, measure.MaxDuration, "`TIME` of a run (1s)")
@@ -97,8 +97,8 @@ var paths = []struct {
 	{name: "reliable", argv: []string{"--loopback"}, rules: "direct * * * * proto=udp reliable\n"},
 }
 
-// take adds what a run of the program has printed, and returns its figure.
-func take(r *result.Datagrams, out string) (float64, error) {
+// addOutput adds what a run of the program has printed, and returns its figure.
+func addOutput(r *result.Datagrams, out string) (float64, error) {
 	var sent, received, late uint64
 	var v float64
 	if n, err := fmt.Sscanf(out, "%d %d %d %g", &sent, &received, &late, &v); n == 4 && err == nil && received <= sent && v > 0 {
@@ -132,7 +132,7 @@ func (o *options) Take(ctx context.Context, env measure.Env) error {
 			err = measure.Prepare(ctx, o.exnRun) // what it builds is no part of a run
 		}
 		if err == nil {
-			rows, err = o.measure(ctx, dir, program, m, d)
+			rows, err = o.measureProgram(ctx, dir, program, m, d)
 		}
 		return err
 	})
@@ -147,8 +147,8 @@ func (o *options) what(d coredist.Distance) string {
 		display.Count(o.runs, "run"), o.duration, o.cpus.Client, o.cpus.Server, d)
 }
 
-// measure runs the program. dir is for files of rules.
-func (o *options) measure(ctx context.Context, dir, program string, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
+// measureProgram runs the program. dir is for files of rules.
+func (o *options) measureProgram(ctx context.Context, dir, program string, m result.Machine, d coredist.Distance) (rows []result.Row, err error) {
 	prefixes, err := o.prefixes(dir)
 	if err != nil {
 		return nil, err
@@ -164,11 +164,11 @@ func (o *options) measure(ctx context.Context, dir, program string, m result.Mac
 		}
 		for range o.runs {
 			for i := range paths {
-				out, err := o.run(ctx, prefixes[i], program, p.name, p.size)
+				out, err := o.runPart(ctx, prefixes[i], program, p.name, p.size)
 				if err != nil {
 					return nil, err
 				}
-				v, err := take(set[i].Datagrams, out)
+				v, err := addOutput(set[i].Datagrams, out)
 				if err != nil {
 					return nil, err
 				}
@@ -203,8 +203,8 @@ func (o *options) prefixes(dir string) ([][]string, error) {
 	return all, nil
 }
 
-// run runs a part of the program once.
-func (o *options) run(ctx context.Context, prefix []string, program, part string, size int) (string, error) {
+// runPart runs a part of the program once.
+func (o *options) runPart(ctx context.Context, prefix []string, program, part string, size int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+trials*o.duration)
 	defer cancel()
 	argv := append(slices.Clone(prefix), program, strconv.Itoa(o.cpus.Client), strconv.Itoa(o.cpus.Server), part, strconv.Itoa(size),

@@ -19,21 +19,21 @@ import (
 func TestTake(t *testing.T) {
 	var r result.Datagrams
 	for _, out := range []string{"1000 900 1 0.5", "500 500 0 1"} {
-		if _, err := take(&r, out); err != nil {
+		if _, err := addOutput(&r, out); err != nil {
 			t.Error(err)
 		}
 	}
 	if r.Sent != 1500 || r.Received != 1400 || r.Lost != 100 || r.Late != 1 {
 		t.Errorf("%+v", r)
 	}
-	if v, err := take(new(result.Datagrams), "3000000 2000000 0 2"); err != nil || v != 1 {
+	if v, err := addOutput(new(result.Datagrams), "3000000 2000000 0 2"); err != nil || v != 1 {
 		t.Errorf("%g Mmsg/s, %v, want 1", v, err)
 	}
-	if v, err := take(new(result.Datagrams), "0.3 0.4"); err != nil || v != 0.3 {
+	if v, err := addOutput(new(result.Datagrams), "0.3 0.4"); err != nil || v != 0.3 {
 		t.Errorf("%g us, %v, want 0.3", v, err)
 	}
 	for _, out := range []string{"", "nothing", "0", "-1 2", "1 2 0 0"} {
-		if v, err := take(new(result.Datagrams), out); err == nil && v <= 0 {
+		if v, err := addOutput(new(result.Datagrams), out); err == nil && v <= 0 {
 			t.Errorf("%q: %g", out, v)
 		}
 	}
