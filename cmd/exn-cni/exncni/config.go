@@ -101,8 +101,8 @@ func (c *config) where() (args []string) {
 	return args
 }
 
-// up returns the arguments of exn-tun for an interface in a network namespace.
-func (c *config) up(netns, ifname string, ips []*types100.IPConfig) []string {
+// upArgs returns the arguments of exn-tun for an interface in a network namespace.
+func (c *config) upArgs(netns, ifname string, ips []*types100.IPConfig) []string {
 	args := []string{"up"}
 	if c.File != "" {
 		args = append(args, "--config", c.File)

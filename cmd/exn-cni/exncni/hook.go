@@ -44,7 +44,7 @@ func runHook(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(b, &spec); err != nil {
 		return fmt.Errorf("standard input is not a container's config.json: %w", err)
 	}
-	wanted, err := wants(spec)
+	wanted, err := wantsDirect(spec)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func runHook(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// wants reports whether a container asks for direct sockets.
-func wants(spec map[string]json.RawMessage) (bool, error) {
+// wantsDirect reports whether a container asks for direct sockets.
+func wantsDirect(spec map[string]json.RawMessage) (bool, error) {
 	var annotations map[string]string
 	if err := field(spec, "annotations", &annotations); err != nil {
 		return false, err

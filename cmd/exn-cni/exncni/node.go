@@ -50,7 +50,7 @@ func startNode(r *record, path, program string, args []string) error {
 		err = waitUp(out)
 	}
 	if err == nil {
-		err = r.find()
+		err = r.findNode()
 	}
 	if err == nil {
 		err = r.update(path)
@@ -93,8 +93,8 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// find looks for the node of r's process, and completes r.
-func (r *record) find() error {
+// findNode looks for the node of r's process, and completes r.
+func (r *record) findNode() error {
 	nodes, err := control.Nodes(r.Dir)
 	if err != nil {
 		return err

@@ -28,10 +28,10 @@ import (
 var versions = version.PluginSupports("0.4.0", "1.0.0", "1.1.0")
 
 // funcs are the plugin's answers to the runtime.
-var funcs = skel.CNIFuncs{Add: add, Del: del, Check: check, Status: status, GC: collect}
+var funcs = skel.CNIFuncs{Add: addInterface, Del: del, Check: checkInterface, Status: status, GC: collect}
 
-// add gives a container an interface: addresses from the IPAM plugin, then a node.
-func add(a *skel.CmdArgs) (err error) {
+// addInterface gives a container an interface: addresses from the IPAM plugin, then a node.
+func addInterface(a *skel.CmdArgs) (err error) {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func add(a *skel.CmdArgs) (err error) {
 	}
 	path := c.recordPath(a.ContainerID, a.IfName)
 	r := &record{Network: c.Name, ContainerID: a.ContainerID, Interface: a.IfName, NetNS: a.Netns, Dir: dir}
-	if err := r.create(path); errors.Is(err, fs.ErrExist) {
+	if err := r.writeNew(path); errors.Is(err, fs.ErrExist) {
 		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("%s of container %s is attached already: DEL comes first", a.IfName, a.ContainerID), "")
 	} else if err != nil {
 		return err
@@ -81,7 +81,7 @@ func add(a *skel.CmdArgs) (err error) {
 	if err := checkGiven(result); err != nil {
 		return err
 	}
-	if err := startNode(r, path, program, c.up(a.Netns, a.IfName, result.IPs)); err != nil {
+	if err := startNode(r, path, program, c.upArgs(a.Netns, a.IfName, result.IPs)); err != nil {
 		return err
 	}
 	s, err := r.status()
@@ -223,8 +223,9 @@ func detach(path string, free func(*record) error) error {
 	return removeRecord(path)
 }
 
-// free gives back the addresses of a record with DEL, because host-local does nothing at GC.
-func (c *config) free(r *record, netconf []byte) error {
+// freeAddresses gives back the addresses of a record with DEL, because host-local does nothing
+// at GC.
+func (c *config) freeAddresses(r *record, netconf []byte) error {
 	if c.IPAM.Type == "" {
 		return nil
 	}
@@ -237,8 +238,8 @@ func (c *config) free(r *record, netconf []byte) error {
 	return c.ofIPAM(invoke.ExecPluginWithoutResult(context.Background(), program, netconf, args, nil))
 }
 
-// check checks that an interface is still as add made it.
-func check(a *skel.CmdArgs) error {
+// checkInterface checks that an interface is still as addInterface made it.
+func checkInterface(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
 		return err
@@ -321,7 +322,7 @@ func collect(a *skel.CmdArgs) error {
 	}
 	for _, path := range paths {
 		if !valid[path] {
-			err = errors.Join(err, detach(path, func(r *record) error { return c.free(r, a.StdinData) }))
+			err = errors.Join(err, detach(path, func(r *record) error { return c.freeAddresses(r, a.StdinData) }))
 		}
 	}
 	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {

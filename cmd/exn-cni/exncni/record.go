@@ -36,8 +36,8 @@ func (c *config) recordPath(container, ifname string) string {
 	return filepath.Join(c.Records, c.Name, container+","+ifname+recordSuffix)
 }
 
-// create writes a new record. It returns fs.ErrExist if the interface is attached already.
-func (r *record) create(path string) error {
+// writeNew writes a new record. It returns fs.ErrExist if the interface is attached already.
+func (r *record) writeNew(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func readOverlay(file, dir string) (o overlay, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return o, err
 	}
-	text, err := os.ReadFile(join(dir, file))
+	text, err := os.ReadFile(joinDir(dir, file))
 	if err != nil {
 		return o, fmt.Errorf("-overlay: %w", err)
 	}
@@ -132,15 +132,15 @@ func readOverlay(file, dir string) (o overlay, err error) {
 	o.Replace = make(map[string]string)
 	for from, to := range own.Replace {
 		if to != "" {
-			to = join(dir, to)
+			to = joinDir(dir, to)
 		}
-		o.Replace[join(dir, from)] = to
+		o.Replace[joinDir(dir, from)] = to
 	}
 	return o, nil
 }
 
-// join is name, in dir if it is relative.
-func join(dir, name string) string {
+// joinDir is name, in dir if it is relative.
+func joinDir(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)
 	}

@@ -57,10 +57,10 @@ func findToolchain(dir string) (t toolchain, err error) {
 		return t, fmt.Errorf("%w: go env: %w", ErrGo, err)
 	}
 	t.Command = command
-	return t, t.check()
+	return t, t.checkVersion()
 }
 
-func (t toolchain) check() error {
+func (t toolchain) checkVersion() error {
 	switch {
 	case t.GOOS != "linux":
 		return fmt.Errorf("%w: GOOS=%s: direct sockets are for linux", ErrGo, t.GOOS)

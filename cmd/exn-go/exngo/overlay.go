@@ -49,7 +49,7 @@ func makeTree(goroot string, under overlay) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.place(); err != nil {
+	if err := t.checkPlace(); err != nil {
 		return nil, err
 	}
 	if err := t.second(files); err != nil {
@@ -61,7 +61,7 @@ func makeTree(goroot string, under overlay) (*tree, error) {
 	if err := t.scheduler(); err != nil {
 		return nil, err
 	}
-	if err := t.direct(); err != nil {
+	if err := t.makeDirect(); err != nil {
 		return nil, err
 	}
 	t.marker()
@@ -129,8 +129,8 @@ func (t *tree) second(files map[string][]byte) error {
 	return nil
 }
 
-// place checks that package shm can be where it shall be.
-func (t *tree) place() error {
+// checkPlace checks that package shm can be where it shall be.
+func (t *tree) checkPlace() error {
 	dir := filepath.Join(t.root, homeShm)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -191,17 +191,17 @@ func (t *tree) scheduler() error {
 	for name, src := range made {
 		t.made[path.Join("runtime", name)] = src
 	}
-	return each(std, "std/runtime", func(name string, src []byte) error {
+	return eachSource(std, "std/runtime", func(name string, src []byte) error {
 		text := strings.Replace(string(src), "//go:build exngo", "//go:build linux", 1)
 		t.made[path.Join("runtime", path.Base(name))] = []byte(strings.Replace(text, "internal/runtime/syscall/linux", calls, 1))
 		return nil
 	})
 }
 
-// direct makes the packages of direct sockets.
-func (t *tree) direct() error {
+// makeDirect makes the packages of direct sockets.
+func (t *tree) makeDirect() error {
 	shim := make(map[string][]byte)
-	err := each(std, "std/unix", func(name string, src []byte) error {
+	err := eachSource(std, "std/unix", func(name string, src []byte) error {
 		shim[name] = src
 		t.made[path.Join(homeUnix, path.Base(name))] = src
 		return nil
@@ -278,8 +278,8 @@ func openBytes(src []byte) func(string) (io.ReadCloser, error) {
 	return func(string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(src)), nil }
 }
 
-// each calls f for the files below dir that are no tests.
-func each(from fs.FS, dir string, f func(name string, src []byte) error) error {
+// eachSource calls f for the files below dir that are no tests.
+func eachSource(from fs.FS, dir string, f func(name string, src []byte) error) error {
 	return fs.WalkDir(from, dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(name, "_test.go") {
 			return err
@@ -308,8 +308,8 @@ func (t *tree) sources() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sum names the tree: what is in it, and where it is.
-func (t *tree) sum() string {
+// contentSum names the tree: what is in it, and where it is.
+func (t *tree) contentSum() string {
 	h := sha256.New()
 	fmt.Fprintln(h, t.sources())
 	for _, name := range slices.Sorted(maps.Keys(t.same)) {
@@ -335,7 +335,7 @@ func date(name string, src []byte) error {
 // write has the tree in a directory of its own below cache, and returns the path of the
 // file for -overlay. What is there already is left: its name says what is in it.
 func (t *tree) write(cache string) (string, error) {
-	dir := filepath.Join(cache, t.sum()[:32])
+	dir := filepath.Join(cache, t.contentSum()[:32])
 	file := filepath.Join(dir, "overlay.json")
 	if _, err := os.Stat(file); err == nil {
 		return file, nil

@@ -139,7 +139,7 @@ func patchNet(files map[string][]byte) (map[string][]byte, error) {
 	}
 	for _, g := range guards {
 		if d := p.function(g.file, g.signature); d != nil {
-			at := p.files[g.file].at(d.Body.Lbrace) + 1
+			at := p.files[g.file].offsetOf(d.Body.Lbrace) + 1
 			p.edit(g.file, edit{at, at, " " + g.text})
 		}
 	}
@@ -148,14 +148,14 @@ func patchNet(files map[string][]byte) (map[string][]byte, error) {
 	p.literals()
 	p.variables()
 	p.methods()
-	p.knows()
+	p.findTypeChecks()
 	return p.result()
 }
 
 func newPatcher(files map[string][]byte) (*patcher, error) {
 	p := &patcher{files: make(map[string]*goFile), edits: make(map[string][]edit)}
 	for name, src := range files {
-		f, err := parse(name, src)
+		f, err := parseGoFile(name, src)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPatch, err)
 		}
@@ -180,7 +180,7 @@ func (p *patcher) result() (map[string][]byte, error) {
 	}
 	out := make(map[string][]byte)
 	for name, edits := range p.edits {
-		out[name] = apply(p.files[name].src, edits)
+		out[name] = applyEdits(p.files[name].src, edits)
 	}
 	return out, nil
 }
@@ -206,7 +206,7 @@ func (p *patcher) function(file, signature string) *ast.FuncDecl {
 		}
 		head := *d
 		head.Body, head.Doc = nil, nil
-		if got := text(f.set, &head); got != signature {
+		if got := nodeText(f.set, &head); got != signature {
 			p.fail(file, "%s, want %s", got, signature)
 			return nil
 		}
@@ -251,8 +251,8 @@ func receiver(d *ast.FuncDecl) string {
 	return ""
 }
 
-// text prints a node in one line.
-func text(set *token.FileSet, n any) string {
+// nodeText prints a node in one line.
+func nodeText(set *token.FileSet, n any) string {
 	var b bytes.Buffer
 	if err := printer.Fprint(&b, set, n); err != nil { // of a bytes.Buffer
 		return err.Error()
@@ -280,7 +280,7 @@ func (p *patcher) structs() {
 			found = true
 			var fields []string
 			for _, field := range st.Fields.List {
-				text := text(f.set, field.Type)
+				text := nodeText(f.set, field.Type)
 				if len(field.Names) > 0 {
 					text = field.Names[0].Name + " " + text
 				}
@@ -289,7 +289,7 @@ func (p *patcher) structs() {
 			if got := strings.Join(fields, "; "); got != s.fields {
 				p.fail(s.file, "type %s has %s, want %s", s.name, got, s.fields)
 			} else if s.added != "" {
-				at := f.at(st.Fields.List[len(fields)-1].End())
+				at := f.offsetOf(st.Fields.List[len(fields)-1].End())
 				p.edit(s.file, edit{at, at, "; " + s.added})
 			}
 			return false
@@ -313,7 +313,7 @@ func (p *patcher) literals() {
 				if id, ok := lit.Type.(*ast.Ident); !ok || id.Name != typ {
 					return true
 				}
-				if got := text(f.set, lit); name != l.file || got != l.text {
+				if got := nodeText(f.set, lit); name != l.file || got != l.text {
 					p.fail(name, "%s", got)
 					return true
 				}
@@ -342,7 +342,7 @@ func (p *patcher) variables() {
 				continue
 			}
 			for _, spec := range d.Specs {
-				if spec := spec.(*ast.ValueSpec); text(f.set, spec) == v.name+" = "+v.value {
+				if spec := spec.(*ast.ValueSpec); nodeText(f.set, spec) == v.name+" = "+v.value {
 					found = true
 					p.edit(v.file, f.replace(spec.Values[0], v.replacement))
 				}
@@ -378,8 +378,8 @@ func (p *patcher) methods() {
 	}
 }
 
-// knows looks for type switches and assertions to *TCPConn.
-func (p *patcher) knows() {
+// findTypeChecks looks for type switches and assertions to *TCPConn.
+func (p *patcher) findTypeChecks() {
 	for name, f := range p.files {
 		for _, d := range f.tree.Decls {
 			d, ok := d.(*ast.FuncDecl)
@@ -398,7 +398,7 @@ func (p *patcher) knows() {
 					if t == nil { // x.(type)
 						continue
 					}
-					if s := text(f.set, t); s == "*TCPConn" || s == "tcpConnWithoutWriteTo" {
+					if s := nodeText(f.set, t); s == "*TCPConn" || s == "tcpConnWithoutWriteTo" {
 						p.fail(name, "%s looks into a TCPConn", declName(d))
 					}
 				}

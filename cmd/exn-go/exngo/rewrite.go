@@ -39,8 +39,8 @@ type edit struct {
 	text     string
 }
 
-// apply returns src with edits made, which do not overlap.
-func apply(src []byte, edits []edit) []byte {
+// applyEdits returns src with edits made, which do not overlap.
+func applyEdits(src []byte, edits []edit) []byte {
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.from - b.from })
 	var out bytes.Buffer
 	at := 0
@@ -61,7 +61,7 @@ type goFile struct {
 	tree *ast.File
 }
 
-func parse(name string, src []byte) (*goFile, error) {
+func parseGoFile(name string, src []byte) (*goFile, error) {
 	set := token.NewFileSet()
 	tree, err := parser.ParseFile(set, name, src, parser.ParseComments)
 	if err != nil {
@@ -70,19 +70,19 @@ func parse(name string, src []byte) (*goFile, error) {
 	return &goFile{name, src, set, tree}, nil
 }
 
-// at is the offset of a position in the file.
-func (f *goFile) at(p token.Pos) int { return f.set.Position(p).Offset }
+// offsetOf is the offset of a position in the file.
+func (f *goFile) offsetOf(p token.Pos) int { return f.set.Position(p).Offset }
 
 // replace is an edit of a node.
 func (f *goFile) replace(n ast.Node, text string) edit {
-	return edit{f.at(n.Pos()), f.at(n.End()), text}
+	return edit{f.offsetOf(n.Pos()), f.offsetOf(n.End()), text}
 }
 
 // moveHome returns a file of this module as one of the standard library: it imports
 // packages from there, and package syscall and shim for what it uses of golang.org/x/sys.
 // Lines stay where they are. imports are the packages of this module that it imports.
 func moveHome(name string, src []byte, shim map[string]bool) (out []byte, imports []string, err error) {
-	f, err := parse(name, src)
+	f, err := parseGoFile(name, src)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,7 +133,7 @@ func moveHome(name string, src []byte, shim map[string]bool) (out []byte, import
 			return nil, nil, fmt.Errorf("%s imports %s, which exn-go does not provide", name, path)
 		}
 	}
-	return apply(src, edits), imports, nil
+	return applyEdits(src, edits), imports, nil
 }
 
 func importPath(spec *ast.ImportSpec) string {
@@ -148,7 +148,7 @@ func importPath(spec *ast.ImportSpec) string {
 func exported(files map[string][]byte) (map[string]bool, error) {
 	names := make(map[string]bool)
 	for name, src := range files {
-		f, err := parse(name, src)
+		f, err := parseGoFile(name, src)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ const neverTag = "exngo_never"
 // withoutCgo returns a file of package net as the second package net has it, which never
 // uses cgo. nil: the file is not a part of that.
 func withoutCgo(name string, src []byte) ([]byte, error) {
-	f, err := parse(name, src)
+	f, err := parseGoFile(name, src)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func withoutCgo(name string, src []byte) ([]byte, error) {
 			edits = append(edits, f.replace(c, "//go:build "+noCgo(expr).String()))
 		}
 	}
-	return apply(src, edits), nil
+	return applyEdits(src, edits), nil
 }
 
 // pulled has functions of package net whose bodies are in other packages come from there:
@@ -223,11 +223,11 @@ func (f *goFile) pulled() (edits []edit) {
 		if !ok || d.Body != nil || linked[d.Name.Name] {
 			continue
 		}
-		at := f.at(d.Pos())
+		at := f.offsetOf(d.Pos())
 		edits = append(edits, edit{at, at, fmt.Sprintf("//go:linkname %s net.%s\n", d.Name.Name, d.Name.Name)})
 	}
 	if len(edits) > 0 {
-		at := f.at(f.tree.Name.End())
+		at := f.offsetOf(f.tree.Name.End())
 		edits = append(edits, edit{at, at, "; import _ \"unsafe\""})
 	}
 	return edits

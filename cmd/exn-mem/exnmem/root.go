@@ -69,7 +69,7 @@ found.`},
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return run(c.Context(), o, args, c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, args []string) error { return runProgram(c.Context(), o, args, c.ErrOrStderr()) },
 	}
 	fs := c.Flags()
 	fs.SetInterspersed(false) // what follows the program is the program's

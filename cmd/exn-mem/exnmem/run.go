@@ -26,8 +26,8 @@ import (
 // Exit statuses of exn-mem itself.
 const exitFailure = 125
 
-// run runs the program args.
-func run(ctx context.Context, o options, args []string, stderr io.Writer) error {
+// runProgram runs the program args.
+func runProgram(ctx context.Context, o options, args []string, stderr io.Writer) error {
 	say := func(text string) { fmt.Fprintln(stderr, "exn-mem:", cli.Printable(text)) }
 	fail := func(err error, status int) error {
 		say(cli.Text(err))
@@ -63,7 +63,7 @@ func run(ctx context.Context, o options, args []string, stderr io.Writer) error 
 	s := &session{say: say, stats: o.stats}
 	g, err := pager.New(pager.Config{
 		Local: int64(o.local), Store: store, Size: int64(o.remote),
-		Socket: filepath.Join(dir, "pager"), Say: say, Full: s.full,
+		Socket: filepath.Join(dir, "pager"), Say: say, Full: s.endForMemory,
 	})
 	if err != nil {
 		return fail(err, exitFailure)
@@ -71,11 +71,11 @@ func run(ctx context.Context, o options, args []string, stderr io.Writer) error 
 	s.pager = g
 	if l, ok := store.(lenders); ok && o.step > 0 {
 		stop, stopped := make(chan struct{}), make(chan struct{})
-		go func() { defer close(stopped); l.follow(int64(o.local), g, stop) }()
+		go func() { defer close(stopped); l.followLoad(int64(o.local), g, stop) }()
 		defer func() { close(stop); <-stopped }()
 	}
 	env := environment(os.Environ(), library, filepath.Join(dir, "pager"))
-	status, err := s.run(program, args, env)
+	status, err := s.runProgram(program, args, env)
 	if err != nil {
 		return fail(err, child.StartStatus(err))
 	}
@@ -131,15 +131,15 @@ type session struct {
 	kill  func() // ends the program
 }
 
-// full ends the program, which wants more memory than there is anywhere.
-func (s *session) full() {
+// endForMemory ends the program, which wants more memory than there is anywhere.
+func (s *session) endForMemory() {
 	s.say("the program wants more memory than --local and --remote give: it is killed")
 	s.kill()
 }
 
-// run runs the program until it and all its processes have ended, and returns its exit status as an
-// error of package cli.
-func (s *session) run(p exnrun.Program, argv, env []string) (status, err error) {
+// runProgram runs the program until it and all its processes have ended, and returns its exit
+// status as an error of package cli.
+func (s *session) runProgram(p exnrun.Program, argv, env []string) (status, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
 	defer signal.Stop(signals)
@@ -169,13 +169,13 @@ func (s *session) run(p exnrun.Program, argv, env []string) (status, err error) 
 			s.kill()
 			return nil, errors.Join(errors.New("the pager has failed, and the program was killed"), err, <-ended)
 		case <-ended:
-			return s.end(cmd.ProcessState, served)
+			return s.waitLast(cmd.ProcessState, served)
 		}
 	}
 }
 
-// end waits for the last process, and says what is to be said.
-func (s *session) end(state *os.ProcessState, served <-chan error) (status, err error) {
+// waitLast waits for the last process, and says what is to be said.
+func (s *session) waitLast(state *os.ProcessState, served <-chan error) (status, err error) {
 	if _, ever := s.pager.Processes(); ever == 0 {
 		s.say("no process of the program has said hello: nothing was paged")
 	}

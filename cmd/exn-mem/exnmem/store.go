@@ -45,8 +45,8 @@ func openStore(ctx context.Context, o options) (pager.Store, error) {
 // lookTime is how often it is decided whether to borrow more, or to give back.
 const lookTime = 100 * time.Millisecond
 
-// follow borrows and gives back as the load of the program changes, until stop is closed.
-func (l lenders) follow(local int64, g *pager.Pager, stop <-chan struct{}) {
+// followLoad borrows and gives back as the load of the program changes, until stop is closed.
+func (l lenders) followLoad(local int64, g *pager.Pager, stop <-chan struct{}) {
 	w := spill.Watch{Policy: spill.DefaultPolicy()}
 	t := time.NewTicker(lookTime)
 	defer t.Stop()

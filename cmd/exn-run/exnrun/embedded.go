@@ -44,7 +44,7 @@ func prepareBroker(start bool) (path string, err error) {
 	for {
 		var kept bool
 		if path, err = client.Find(); err == nil {
-			kept, err = keep(path)
+			kept, err = keepBroker(path)
 		}
 		switch {
 		case kept:
@@ -191,7 +191,7 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 		case asked := <-stopped:
 			defer asked.Close()
 		case <-tick.C:
-			kept := k.idle() // always: it forgets programs that have ended
+			kept := k.idleTime() // always: it forgets programs that have ended
 			if s.Idle() <= idle || kept <= idle {
 				continue
 			}
@@ -203,10 +203,10 @@ func serveBroker(ctx context.Context, cfg broker.Config, idle time.Duration, rea
 	}
 }
 
-// keep tells the broker to stay as long as this process, whatever program it
+// keepBroker tells the broker to stay as long as this process, whatever program it
 // becomes. A daemon's broker need not be told. false: it is about to end. It waits only for what
 // root or this user has made; caller.ErrUntrusted: that is another's.
-func keep(path string) (kept bool, err error) {
+func keepBroker(path string) (kept bool, err error) {
 	path = control.Beside(path, client.KeepSuffix)
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if errors.Is(err, os.ErrNotExist) {

@@ -67,7 +67,7 @@ func TestTap(t *testing.T) {
 	ended, end := startBrokerAt(t, path, time.Minute)
 	w := &watch{}
 	defer w.close()
-	tap, err := newTap(path, w.add)
+	tap, err := newTap(path, w.addFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,18 +101,18 @@ func TestTap(t *testing.T) {
 	tcp.Set(connstats.ModeTCP, connstats.WhyRule)
 	var lines []string
 	live := func(c connstats.Connection) { lines = append(lines, explain.Line(&c)) }
-	tap.settle()
-	w.look(live)
+	tap.waitSeen()
+	w.readAll(live)
 	direct.Counters()[0].Store(12345678)
 	direct.Counters()[4].Store(7)
 	direct.SetPath(connstats.PathFabric)
 	direct.Set(connstats.ModeDirect, connstats.WhyNothing)
-	w.look(live)
-	w.look(live)
+	w.readAll(live)
+	w.readAll(live)
 	direct.Set(connstats.ModeDemoted, connstats.WhyPeer)
-	w.look(live)
+	w.readAll(live)
 	direct.Free() // what was seen last stays
-	w.look(live)
+	w.readAll(live)
 	want := []string{
 		"10.2.0.1:1000 -> 10.2.0.2:80: tcp",
 		"10.2.0.2:80 <- [::1]:1001: tcp: a rule says tcp",
@@ -124,7 +124,7 @@ func TestTap(t *testing.T) {
 			t.Fatalf("told %q, want %q", lines, want)
 		}
 	}
-	all := w.all()
+	all := w.listConnections()
 	if len(all) != 2 || explain.Amounts(all[1]) != "" || explain.Amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(all[0]) != "tx VELO 7" {
 		t.Errorf("at the end: %+v", all)
 	}
@@ -146,9 +146,9 @@ func TestTap(t *testing.T) {
 		direct.Free()
 	}
 	c.Stats().Alloc(connstats.EntryInfo{Key: key, FD: 5, Since: since})
-	w.look(nil)
-	if len(w.all()) != 3 || w.lost != 3 {
-		t.Errorf("%d connections seen, %d lost, want 3, 3", len(w.all()), w.lost)
+	w.readAll(nil)
+	if len(w.listConnections()) != 3 || w.lost != 3 {
+		t.Errorf("%d connections seen, %d lost, want 3, 3", len(w.listConnections()), w.lost)
 	}
 
 	a.Close()
@@ -188,7 +188,7 @@ func TestTapDistrusts(t *testing.T) {
 	netnstest.CheckFDs(t)
 	w := &watch{}
 	defer w.close()
-	tap, err := newTap("", w.add)
+	tap, err := newTap("", w.addFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestTapDistrusts(t *testing.T) {
 	e.Set(connstats.ModeTCP, connstats.WhyNoBroker)
 	_ = wait(t, c)
 	c.Close()
-	tap.settle()
+	tap.waitSeen()
 	if err := tap.close(); err != nil {
 		t.Error(err)
 	}
@@ -210,13 +210,13 @@ func TestTapDistrusts(t *testing.T) {
 	for i := range maxConnections {
 		w.conns[seenKey{nil, i, 2}] = &connstats.Connection{}
 	}
-	w.look(nil)
+	w.readAll(nil)
 	if len(w.conns) != maxConnections || w.lost != 1 {
 		t.Errorf("%d connections remembered, %d lost, want %d, 1", len(w.conns), w.lost, maxConnections)
 	}
 	w.conns = nil
-	w.look(nil)
-	if all := w.all(); len(all) != 1 || all[0].Program != "?]0;you??foe" {
+	w.readAll(nil)
+	if all := w.listConnections(); len(all) != 1 || all[0].Program != "?]0;you??foe" {
 		t.Errorf("seen: %+v", all)
 	}
 	null, err := os.Open(os.DevNull)
@@ -224,7 +224,7 @@ func TestTapDistrusts(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := &watch{tables: make([]*watched, maxProcesses)}
-	full.add("more", 1, null)
+	full.addFile("more", 1, null)
 	if got := full.processes(); got != maxProcesses+1 || len(full.tables) != maxProcesses {
 		t.Errorf("%d processes, %d tables", got, len(full.tables))
 	}
@@ -236,7 +236,7 @@ func TestTapWithoutBroker(t *testing.T) {
 	netnstest.CheckFDs(t)
 	w := &watch{}
 	defer w.close()
-	tap, err := newTap("", w.add)
+	tap, err := newTap("", w.addFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,9 +247,9 @@ func TestTapWithoutBroker(t *testing.T) {
 		t.Errorf("the client is told %v", err)
 	}
 	c.Close()
-	tap.settle()
-	w.look(nil)
-	if all := w.all(); len(all) != 1 || explain.Choice(all[0]) != "tcp: no broker" {
+	tap.waitSeen()
+	w.readAll(nil)
+	if all := w.listConnections(); len(all) != 1 || explain.Choice(all[0]) != "tcp: no broker" {
 		t.Errorf("seen: %+v", all)
 	}
 	if err := tap.close(); err != nil {
@@ -390,7 +390,7 @@ func TestServeBroker(t *testing.T) {
 	case <-time.After(3 * time.Minute):
 		t.Fatal("it stays without clients")
 	}
-	if kept, err := keep(path); !kept || err != nil {
+	if kept, err := keepBroker(path); !kept || err != nil {
 		t.Error("its socket is left")
 	}
 }
@@ -420,7 +420,7 @@ func TestReadyAndIdle(t *testing.T) {
 		c := &connstats.Connection{Mode: mode.String(), Via: connstats.PathMemory}
 		w := &watch{conns: map[seenKey]*connstats.Connection{{}: c}}
 		var report bytes.Buffer
-		if err := writeReport(&report, w.all()); err != nil {
+		if err := writeReport(&report, w.listConnections()); err != nil {
 			t.Fatal(err)
 		}
 		var r Record
@@ -430,7 +430,7 @@ func TestReadyAndIdle(t *testing.T) {
 		if got, want := r.Choice, "tcp: both ends are ready for direct, and nothing has moved since"; got != want {
 			t.Errorf("%v: %q, want %q", mode, got, want)
 		}
-		if got, want := summary(w.all(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing has moved since)"; got != want {
+		if got, want := summary(w.listConnections(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing has moved since)"; got != want {
 			t.Errorf("%v: summary %q, want %q", mode, got, want)
 		}
 	}

@@ -27,10 +27,10 @@ const maxKept = 512
 // Concurrency: all methods may be called from many goroutines; close once.
 type keeper struct {
 	ln   *net.UnixListener
-	done chan struct{} // closed when serve has ended
+	done chan struct{} // closed when serveRequests has ended
 
 	mu    sync.Mutex
-	held  map[int]kept   // belongs to mu; by process ID
+	byPID map[int]kept   // belongs to mu; by process ID
 	users map[uint32]int // belongs to mu; how many of them each user has
 	since time.Time      // belongs to mu; when the last one came or was found ended
 }
@@ -41,8 +41,8 @@ type kept struct {
 	uid   uint32
 }
 
-// ended reports whether the process has ended.
-func (p kept) ended() bool {
+// hasEnded reports whether the process has ended.
+func (p kept) hasEnded() bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}, 0)
 	return err == nil && n > 0
 }
@@ -56,11 +56,11 @@ func newKeeper(path string) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{ln: ln, done: make(chan struct{}), held: make(map[int]kept), users: make(map[uint32]int), since: time.Now()}
+	k := &keeper{ln: ln, done: make(chan struct{}), byPID: make(map[int]kept), users: make(map[uint32]int), since: time.Now()}
 	if os.Geteuid() == 0 { // as the broker itself
 		err = os.Chmod(path, 0o666)
 	}
-	go k.serve()
+	go k.serveRequests()
 	if err != nil {
 		return nil, errors.Join(err, k.close())
 	}
@@ -86,24 +86,24 @@ func sweepKeepers(dir string) {
 // acceptPause is how long exn-run waits after it could not accept a connection.
 const acceptPause = 10 * time.Millisecond
 
-func (k *keeper) serve() {
+func (k *keeper) serveRequests() {
 	defer close(k.done)
 	for conn := range rpc.Accept(context.Background(), k.ln, acceptPause, func(error) {}) {
 		if cred := peerCred(conn); cred.Pid > 0 {
-			k.hold(int(cred.Pid), cred.Uid)
+			k.holdFor(int(cred.Pid), cred.Uid)
 		}
 		_, _ = conn.Write([]byte{1})
 		conn.Close()
 	}
 }
 
-// hold has the broker stay until a process ends, however often it asks.
-func (k *keeper) hold(pid int, uid uint32) {
+// holdFor has the broker stay until a process ends, however often it asks.
+func (k *keeper) holdFor(pid int, uid uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.since = time.Now()
-	if p, there := k.held[pid]; there {
-		if !p.ended() {
+	if p, there := k.byPID[pid]; there {
+		if !p.hasEnded() {
 			return
 		}
 		k.forgetLocked(pid, p) // another one has its number
@@ -118,14 +118,14 @@ func (k *keeper) hold(pid int, uid uint32) {
 	if err != nil { // it has ended, or there are no descriptors left
 		return
 	}
-	k.held[pid] = kept{fd, uid}
+	k.byPID[pid] = kept{fd, uid}
 	k.users[uid]++
 }
 
 // forgetLocked is called with mu held.
 func (k *keeper) forgetLocked(pid int, p kept) {
 	_ = unix.Close(p.pidfd)
-	delete(k.held, pid)
+	delete(k.byPID, pid)
 	if k.users[p.uid]--; k.users[p.uid] == 0 {
 		delete(k.users, p.uid)
 	}
@@ -133,20 +133,20 @@ func (k *keeper) forgetLocked(pid int, p kept) {
 
 // sweepLocked forgets those that have ended. It is called with mu held.
 func (k *keeper) sweepLocked() {
-	for pid, p := range k.held {
-		if p.ended() {
+	for pid, p := range k.byPID {
+		if p.hasEnded() {
 			k.forgetLocked(pid, p)
 			k.since = time.Now()
 		}
 	}
 }
 
-// idle is how long there has been none; 0: there is one.
-func (k *keeper) idle() time.Duration {
+// idleTime is how long there has been none; 0: there is one.
+func (k *keeper) idleTime() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sweepLocked()
-	if len(k.held) > 0 {
+	if len(k.byPID) > 0 {
 		return 0
 	}
 	return time.Since(k.since)
@@ -158,7 +158,7 @@ func (k *keeper) close() error {
 	<-k.done
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for pid, p := range k.held {
+	for pid, p := range k.byPID {
 		k.forgetLocked(pid, p)
 	}
 	return err

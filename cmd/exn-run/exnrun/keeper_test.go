@@ -39,7 +39,7 @@ func newTestKeeper(t *testing.T) (k *keeper, path string) {
 func (k *keeper) count() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.held)
+	return len(k.byPID)
 }
 
 // descriptorsOpen is how many this process has.
@@ -61,9 +61,9 @@ func TestKeepEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 500 { // before its end, at it, and after it
-		k.hold(cmd.Process.Pid, 0)
+		k.holdFor(cmd.Process.Pid, 0)
 	}
-	for end := time.Now().Add(time.Minute); k.idle() == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); k.idleTime() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d processes that have ended are kept", k.count())
 		}
@@ -92,7 +92,7 @@ func TestKeepOften(t *testing.T) {
 	for range 3000 {
 		ask()
 	}
-	if n := k.count(); n != 1 || k.idle() != 0 {
+	if n := k.count(); n != 1 || k.idleTime() != 0 {
 		t.Errorf("one process is kept %d times", n)
 	}
 	if now := descriptorsOpen(t); now > before+2 { // the last one may be about to be closed
@@ -121,13 +121,13 @@ func TestKeepMany(t *testing.T) {
 	k.users[nobody] = maxKept - 2 // as if it had so many
 	k.mu.Unlock()
 	for range 5 {
-		k.hold(start(nobody), nobody)
+		k.holdFor(start(nobody), nobody)
 	}
 	if n := k.count(); n != 2 {
 		t.Errorf("%d more are kept, and 2 were free", n)
 	}
-	k.hold(start(daemon), daemon)
-	k.hold(start(0), 0)
+	k.holdFor(start(daemon), daemon)
+	k.holdFor(start(0), 0)
 	if n := k.count(); n != 4 {
 		t.Errorf("%d are kept: not those of other users", n)
 	}
@@ -172,7 +172,7 @@ func TestKeeperOfKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if kept, err := keep(path); !kept || err != nil {
+	if kept, err := keepBroker(path); !kept || err != nil {
 		t.Errorf("%v, %v", kept, err)
 	}
 }
@@ -188,7 +188,7 @@ func TestKeeperOfAnother(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	listenAs(t, 65534, filepath.Join(dir, "broker"+client.KeepSuffix))
-	if kept, err := keep(filepath.Join(dir, "broker.sock")); kept || !errors.Is(err, caller.ErrUntrusted) {
+	if kept, err := keepBroker(filepath.Join(dir, "broker.sock")); kept || !errors.Is(err, caller.ErrUntrusted) {
 		t.Errorf("%v, %v", kept, err)
 	}
 }

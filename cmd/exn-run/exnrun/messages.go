@@ -30,12 +30,12 @@ func toSay(fs *pflag.FlagSet, stderr io.Writer) messages {
 // warn says what the user should know, though the program runs.
 func (m messages) warn(format string, args ...any) {
 	if !m.quiet {
-		m.put("WARN", fmt.Sprintf(format, args...))
+		m.writeLine("WARN", fmt.Sprintf(format, args...))
 	}
 }
 
-// put writes a message in the format of the other commands' logs.
-func (m messages) put(level, text string) {
+// writeLine writes a message in the format of the other commands' logs.
+func (m messages) writeLine(level, text string) {
 	if !m.json {
 		fmt.Fprintf(m.stderr, "exn-run: %s\n", text)
 		return
@@ -66,7 +66,7 @@ func (m messages) status(err error) int {
 	}
 	text, code := cli.Outcome("exn-run", err, failure)
 	for line := range strings.Lines(text) {
-		m.put("ERROR", strings.TrimSuffix(line, "\n"))
+		m.writeLine("ERROR", strings.TrimSuffix(line, "\n"))
 	}
 	if usage := (cli.UsageError{}); errors.As(err, &usage) {
 		return exitFailure

@@ -30,13 +30,13 @@ type options struct {
 	argv       []string
 }
 
-// stays reports whether exn-run has to stay around while the program runs.
-func (o options) stays() bool {
+// staysAround reports whether exn-run has to stay around while the program runs.
+func (o options) staysAround() bool {
 	return o.explain || o.verbose || o.stats || o.report != "" || o.profile != ""
 }
 
-// define defines the flags.
-func (o *options) define(fs *pflag.FlagSet) {
+// defineFlags defines the flags.
+func (o *options) defineFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.loopback, "loopback", false, "include connections to 127.0.0.0/8 and ::1; starts a broker if none serves this network namespace")
 	fs.BoolVar(&o.libfabric, "libfabric", false, "no direct sockets, but a node for programs of libfabric, which ends with the program; Open MPI uses it")
 	fs.StringVar(&o.rules, "rules", "", "`FILE` rules: which connections may be direct")
@@ -67,7 +67,7 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 	fs = pflag.NewFlagSet("exn-run", pflag.ContinueOnError)
 	fs.SetInterspersed(false) // what follows the program is the program's
 	fs.Usage = func() {}
-	o.define(fs)
+	o.defineFlags(fs)
 	cli.Tidy(fs)
 	if err := fs.Parse(args); err != nil {
 		return o, fs, cli.FlagError(fs, err)
@@ -82,11 +82,11 @@ func parseOptions(args []string) (o options, fs *pflag.FlagSet, err error) {
 		return o, fs, cli.Usagef("--print-env, --check-rules, --version, --completion and --man run no program")
 	case o.libfabric && runLibfabric == nil:
 		return o, fs, cli.Usagef("--libfabric: this exn-run was built without package ports")
-	case o.libfabric && (o.loopback || o.rules != "" || o.node != "" || o.wait || o.stays() || o.printEnv || o.library != ""):
+	case o.libfabric && (o.loopback || o.rules != "" || o.node != "" || o.wait || o.staysAround() || o.printEnv || o.library != ""):
 		return o, fs, cli.Usagef("--libfabric has nothing to do with direct sockets: leave out their flags")
 	case o.printEnv && o.reserve != "":
 		return o, fs, cli.Usagef("--print-env runs no program: leave out --reserve")
-	case o.printEnv && o.stays():
+	case o.printEnv && o.staysAround():
 		return o, fs, cli.Usagef("--print-env runs no program: leave out --explain, --verbose, --stats, --output and --profile")
 	}
 	return o, fs, nil

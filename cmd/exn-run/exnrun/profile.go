@@ -80,8 +80,8 @@ func newProfiler(dir string) (*profiler, error) {
 // rankVariables have the rank in the environment of an MPI process.
 var rankVariables = []string{"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK="}
 
-// note looks for the rank of a process that has said HELLO.
-func (p *profiler) note(pid int) {
+// notePID looks for the rank of a process that has said HELLO.
+func (p *profiler) notePID(pid int) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return // it has ended, or is another user's
@@ -192,7 +192,7 @@ func (p *profiler) processes(w *watch) []*profiled {
 		s.Program = program
 		return s
 	}
-	w.each(func(program string, pid int) {
+	w.eachProcess(func(program string, pid int) {
 		p.mu.Lock()
 		_, ok := p.ranks[pid]
 		p.mu.Unlock()
@@ -200,7 +200,7 @@ func (p *profiler) processes(w *watch) []*profiled {
 			process(pid, program)
 		}
 	})
-	for _, c := range w.all() {
+	for _, c := range w.listConnections() {
 		s := process(c.PID, c.Program)
 		s.Ends = append(s.Ends, sentBy{c.Local, c.Remote, c.Since, c.Sent.DirectBytes + c.Sent.ShadowBytes, messagesOf(c.Sent)})
 	}

@@ -98,8 +98,8 @@ func TestProfileRank(t *testing.T) {
 		t.Skip("runs under MPI")
 	}
 	p := &profiler{ranks: make(map[int]int)}
-	p.note(os.Getpid())
-	p.note(1 << 30) // nobody
+	p.notePID(os.Getpid())
+	p.notePID(1 << 30) // nobody
 	if len(p.ranks) != 0 {
 		t.Errorf("ranks %v", p.ranks)
 	}

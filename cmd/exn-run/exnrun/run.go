@@ -75,7 +75,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case o.checkRules != "":
 		err = checkRules(out, o.checkRules)
 	default:
-		err = run(o, out, m)
+		err = startProgram(o, out, m)
 	}
 	return m.status(out.Check(err))
 }
@@ -102,8 +102,8 @@ func readRules(flag, path string) (rules.Rules, error) {
 // TestParts).
 var runLibfabric func(options, messages) error
 
-// run prepares what the options say and starts the program.
-func run(o options, stdout io.Writer, m messages) error {
+// startProgram prepares what the options say and starts the program.
+func startProgram(o options, stdout io.Writer, m messages) error {
 	if o.libfabric {
 		if err := reserveRoutes(o, m); err != nil {
 			return err
@@ -115,7 +115,7 @@ func run(o options, stdout io.Writer, m messages) error {
 	if err != nil || o.printEnv || !inject.Supported {
 		launcher = "" // static programs stay on TCP
 	}
-	s := settings{launcher: launcher, loopback: o.loopback, inherits: inherits, explain: o.stays()}
+	s := settings{launcher: launcher, loopback: o.loopback, inherits: inherits, explain: o.staysAround()}
 	for _, text := range misset(os.Getenv) {
 		m.warn("%s", cli.Printable(text))
 	}
@@ -155,7 +155,7 @@ func run(o options, stdout io.Writer, m messages) error {
 		path, err = prepareBroker(o.loopback)
 		return err
 	})
-	if errors.Is(err, errLater) && o.stays() && s.library != "" {
+	if errors.Is(err, errLater) && o.staysAround() && s.library != "" {
 		asked, release, failed := askAgent(s.library)
 		if failed != nil {
 			return failed
@@ -173,8 +173,8 @@ func run(o options, stdout io.Writer, m messages) error {
 	case err != nil:
 		m.warn("%s: connections stay on TCP", cli.Text(err))
 	}
-	if o.stays() {
-		return stay(o, s, p, path, m)
+	if o.staysAround() {
+		return runAsChild(o, s, p, path, m)
 	}
 	vars, err := s.variables(os.Getenv)
 	if err != nil {

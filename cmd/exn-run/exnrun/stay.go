@@ -25,9 +25,9 @@ const lookTime = 100 * time.Millisecond
 // preferLooks is after how many looks root's broker is looked for, if it is not used yet.
 const preferLooks = 10
 
-// stay runs the program as a child, watches its connections, and says what was
+// runAsChild runs the program as a child, watches its connections, and says what was
 // chosen for them.
-func stay(o options, s settings, p Program, upstream string, m messages) error {
+func runAsChild(o options, s settings, p Program, upstream string, m messages) error {
 	// Caught before there is anything to remove. One that comes early is the program's, too.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH)
@@ -51,7 +51,7 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 	}
 	w := &watch{}
 	defer w.close()
-	add := w.add
+	add := w.addFile
 	var prof *profiler
 	if o.profile != "" {
 		var err error
@@ -59,8 +59,8 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 			return err
 		}
 		add = func(program string, pid int, f *os.File) {
-			prof.note(pid)
-			w.add(program, pid, f)
+			prof.notePID(pid)
+			w.addFile(program, pid, f)
 		}
 	}
 	t, err := newTap(upstream, add)
@@ -82,18 +82,18 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 		program, argv = i.becomes(program, argv, m)
 	}
 	state, err := runChild(program, argv, withVariables(os.Environ(), vars), signals, func() {
-		w.look(live)
+		w.readAll(live)
 		if looks++; looks%preferLooks == 0 {
 			t.prefer()
 		}
 	})
-	t.settle()
+	t.waitSeen()
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
-	w.look(live)
+	w.readAll(live)
 	if o.explain || o.stats {
-		for _, c := range w.all() {
+		for _, c := range w.listConnections() {
 			fmt.Fprintf(m.stderr, "exn-run: %s%s\n", explain.Line(c), explain.Amounts(c))
 			if d := details(c); o.stats && d != "" {
 				fmt.Fprintf(m.stderr, "exn-run:     %s\n", d)
@@ -104,10 +104,10 @@ func stay(o options, s settings, p Program, upstream string, m messages) error {
 		for _, text := range w.missed() {
 			fmt.Fprintln(m.stderr, "exn-run:", text)
 		}
-		fmt.Fprintln(m.stderr, "exn-run:", summary(w.all(), w.lost, w.processes()))
+		fmt.Fprintln(m.stderr, "exn-run:", summary(w.listConnections(), w.lost, w.processes()))
 	}
 	if report != nil {
-		if err := errors.Join(writeReport(report, w.all()), report.Commit()); err != nil {
+		if err := errors.Join(writeReport(report, w.listConnections()), report.Commit()); err != nil {
 			return err
 		}
 	}

@@ -79,16 +79,16 @@ func newTap(upstream string, seen func(string, int, *os.File)) (*tap, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	t.wg.Go(t.serve)
+	t.wg.Go(t.acceptConns)
 	return t, nil
 }
 
 // path is where the library finds the tap.
 func (t *tap) path() string { return filepath.Join(t.dir, t.name) }
 
-// settle waits, not for long, until it has seen what every program has shown that
-// had connected when settle was called, also of those that have ended since.
-func (t *tap) settle() {
+// waitSeen waits, not for long, until it has seen what every program has shown that
+// had connected when waitSeen was called, also of those that have ended since.
+func (t *tap) waitSeen() {
 	// Connections are accepted in their order: after this one, all are.
 	if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: t.path(), Net: "unixpacket"}); err == nil {
 		defer c.Close()
@@ -145,15 +145,15 @@ func (t *tap) close() error {
 	return errors.Join(err, tempdir.Remove(t.dir))
 }
 
-func (t *tap) serve() {
+func (t *tap) acceptConns() {
 	for c := range rpc.Accept(context.Background(), t.ln, acceptPause, func(error) {}) {
-		t.count(1)
+		t.addUnread(1)
 		t.wg.Go(func() { t.client(c) })
 	}
 }
 
-// count adds to the connections whose first message has not been read.
-func (t *tap) count(n int) {
+// addUnread adds to the connections whose first message has not been read.
+func (t *tap) addUnread(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fresh += n
@@ -170,7 +170,7 @@ func (t *tap) track(c *net.UnixConn) bool {
 	return true
 }
 
-func (t *tap) end(c *net.UnixConn) {
+func (t *tap) endConn(c *net.UnixConn) {
 	c.Close()
 	t.mu.Lock()
 	delete(t.conns, c)
@@ -179,13 +179,13 @@ func (t *tap) end(c *net.UnixConn) {
 
 // client passes on the messages of one program until either side ends.
 func (t *tap) client(c *net.UnixConn) {
-	firstRead := sync.OnceFunc(func() { t.count(-1) })
+	firstRead := sync.OnceFunc(func() { t.addUnread(-1) })
 	defer firstRead()
 	if !t.track(c) {
 		c.Close()
 		return
 	}
-	defer t.end(c)
+	defer t.endConn(c)
 	said, err := rpc.NewInbound(c, maxMessage, maxDescriptors)
 	if err != nil {
 		return
@@ -202,16 +202,16 @@ func (t *tap) client(c *net.UnixConn) {
 		}
 	}
 	if up == nil {
-		_ = t.pass(said, c, nil) // its HELLO
+		_ = t.passMessage(said, c, nil) // its HELLO
 		tellNoBroker(c)
 		return
 	}
-	defer t.end(up)
+	defer t.endConn(up)
 	answers, err := rpc.NewInbound(up, maxMessage, maxDescriptors)
 	if err != nil {
 		return
 	}
-	passed := t.pass(said, c, up)
+	passed := t.passMessage(said, c, up)
 	if passed != nil && !errors.Is(passed, unix.EPIPE) { // else the broker may have said why it hung up
 		tellNoBroker(c)
 		return
@@ -220,14 +220,14 @@ func (t *tap) client(c *net.UnixConn) {
 	t.wg.Go(func() {
 		var err error
 		for err == nil {
-			err = t.pass(answers, up, c)
+			err = t.passMessage(answers, up, c)
 		}
 		if passed != nil || !errors.Is(err, io.EOF) {
 			tellNoBroker(c)
 		}
 		c.Close()
 	})
-	for t.pass(said, c, up) == nil {
+	for t.passMessage(said, c, up) == nil {
 	}
 }
 
@@ -239,8 +239,8 @@ func tellNoBroker(c *net.UnixConn) {
 	}
 }
 
-// pass passes on one message that in receives of from; to may be nil.
-func (t *tap) pass(in *rpc.Inbound, from, to *net.UnixConn) error {
+// passMessage passes on one message that in receives of from; to may be nil.
+func (t *tap) passMessage(in *rpc.Inbound, from, to *net.UnixConn) error {
 	b, fds, err := in.Next()
 	defer func() { fds.Close() }()
 	if err != nil {

@@ -45,9 +45,9 @@ type seenKey struct {
 	seq   uint32
 }
 
-// add takes a file over. One that is known, of a program that has changed its broker, is
+// addFile takes a file over. One that is known, of a program that has changed its broker, is
 // not watched twice.
-func (w *watch) add(program string, pid int, f *os.File) {
+func (w *watch) addFile(program string, pid int, f *os.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.tables) >= maxProcesses {
@@ -74,8 +74,8 @@ func (w *watch) processes() int {
 	return len(w.tables) + w.more
 }
 
-// each calls f for every process that has shown its statistics.
-func (w *watch) each(f func(program string, pid int)) {
+// eachProcess calls f for every process that has shown its statistics.
+func (w *watch) eachProcess(f func(program string, pid int)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tables {
@@ -105,9 +105,9 @@ func (w *watch) missed() (lines []string) {
 	return lines
 }
 
-// look reads all statistics, and calls changed for each connection that is new or
+// readAll reads all statistics, and calls changed for each connection that is new or
 // goes another way than before; nil: nobody.
-func (w *watch) look(changed func(connstats.Connection)) {
+func (w *watch) readAll(changed func(connstats.Connection)) {
 	w.mu.Lock()
 	tables := slices.Clone(w.tables)
 	w.mu.Unlock()
@@ -135,10 +135,10 @@ func (w *watch) look(changed func(connstats.Connection)) {
 	}
 }
 
-// all returns the connections in the order of their set-up. One that was switched to the segment
-// and moved nothing over it, closed by now or not, counts as TCP, with the reason that nothing has
-// moved since.
-func (w *watch) all() []*connstats.Connection {
+// listConnections returns the connections in the order of their set-up. One that was switched to
+// the segment and moved nothing over it, closed by now or not, counts as TCP, with the reason
+// that nothing has moved since.
+func (w *watch) listConnections() []*connstats.Connection {
 	all := slices.Collect(maps.Values(w.conns))
 	for _, c := range all {
 		if explain.WasDirect(c) {

@@ -90,8 +90,8 @@ func creditTables(w io.Writer, credits, packets int) error {
 	for v := range credit.VCs {
 		fmt.Fprintf(t, "%v\t%d\t%d\n", v, r.Sent[v], r.Done[v])
 	}
-	parts(t, "Remote access without transmission (table 8)", credit.Access())
-	parts(t, "One packet (table 9)", credit.Packet())
+	printParts(t, "Remote access without transmission (table 8)", credit.Access())
+	printParts(t, "One packet (table 9)", credit.Packet())
 	return t.Flush()
 }
 
@@ -104,7 +104,7 @@ func posted(payload, bulk, credits, packets int) credit.Config {
 
 func percent(gbps float64) string { return display.Percent(gbps * 1e9 / credit.LinkRate) }
 
-func parts(w io.Writer, title string, all []credit.Part) {
+func printParts(w io.Writer, title string, all []credit.Part) {
 	fmt.Fprintf(w, "\n%s:\n", title)
 	for _, p := range all {
 		fmt.Fprintf(w, "%s\t%d ns\n", p.Name, p.Ns)

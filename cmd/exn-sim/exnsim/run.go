@@ -50,7 +50,7 @@ compares them, DIR/index.html.`,
       pattern = "cg"
       ranks   = 128`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if err := one("scenario", args); err != nil {
+			if err := wantOneArg("scenario", args); err != nil {
 				return err
 			}
 			if dir == "" {
@@ -72,7 +72,7 @@ func newCheck() *cobra.Command {
 		Use: "check [flags] SCENARIO.toml", Short: "check a scenario and all that it names",
 		Long:    "Checks a scenario and all that it names, and runs nothing.",
 		Example: "exn-sim check cg.toml",
-		Args:    func(_ *cobra.Command, args []string) error { return one("scenario", args) },
+		Args:    func(_ *cobra.Command, args []string) error { return wantOneArg("scenario", args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			return cli.Mistakes(checkScenario(args[0], c.OutOrStdout()))
 		},
@@ -86,7 +86,7 @@ func newTopo() *cobra.Command {
 		Long:    "Writes a network as GraphML, or draws it.",
 		Example: "exn-sim topo torus:4x4 -o torus.svg",
 		Args: func(_ *cobra.Command, args []string) error {
-			if err := one("network", args); err != nil {
+			if err := wantOneArg("network", args); err != nil {
 				return err
 			}
 			if ext := filepath.Ext(out); out != "-" && ext != ".svg" && ext != ".graphml" {
@@ -100,8 +100,8 @@ func newTopo() *cobra.Command {
 	return c
 }
 
-// one says what is wrong with the arguments of a command that takes one.
-func one(what string, args []string) error {
+// wantOneArg says what is wrong with the arguments of a command that takes one.
+func wantOneArg(what string, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return cli.Usagef("%d arguments: give one %s", len(args), what)
 	}

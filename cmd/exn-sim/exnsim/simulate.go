@@ -70,7 +70,7 @@ func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
 	if err := compare(dir, filepath.Base(path), all); err != nil {
 		return err
 	}
-	return table(stdout, all)
+	return printTable(stdout, all)
 }
 
 // draw draws the loads of all runs on one scale, so that the same load looks the same in each.
@@ -235,7 +235,7 @@ func relative(all []outcome, o outcome) float64 {
 	return float64(o.Stats.Max) / float64(all[0].Stats.Max)
 }
 
-func table(w io.Writer, all []outcome) error {
+func printTable(w io.Writer, all []outcome) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	writes := slices.ContainsFunc(all, func(o outcome) bool { return o.Imbalance > 0 })
 	head, end := "run\twhat\tlargest load\trelative to run 1\tmost flows\tbusiest link\tmakespan", "\n"

@@ -48,7 +48,7 @@ exn-tun capture | wireshark -k -i -`,
 		o.only = fs.Changed("fabric") || fs.Changed("dir") || o.node != nil
 		return runCapture(c.Context(), programOf(c), o)
 	}
-	o.define(fs)
+	o.defineFlags(fs)
 	fs.BoolVar(&o.direct, "direct", false, "packets of direct connections, which go by TCP meanwhile")
 	cli.Group(fs, "With --direct", func(fs *pflag.FlagSet) { directFlags(fs, &o.of) })
 	c.Flags().StringVarP(&o.file, "output", "o", "-", "`FILE` write to a file or named pipe (standard output)")

@@ -62,19 +62,19 @@ func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Write
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
 	for i, s := range first {
-		if err := d.open(s, d.out.Source(i)); err != nil {
+		if err := d.openPlace(s, d.out.Source(i)); err != nil {
 			return err
 		}
 	}
 	for {
 		began := time.Now()
-		if err := d.look(); err != nil {
+		if err := d.findNewClients(); err != nil {
 			return err
 		}
 		select {
 		case <-time.After(max(directLook, 10*time.Since(began))):
 		case <-ctx.Done():
-			return d.look()
+			return d.findNewClients()
 		case <-d.out.Done():
 			return nil // close says why
 		}
@@ -124,8 +124,8 @@ func namespaceAt(path string) string {
 	return printable(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
 }
 
-// open begins to capture in a broker's namespace, unless that is gone again.
-func (d *directCapture) open(s *control.Sockets, to *capture.Source) error {
+// openPlace begins to capture in a broker's namespace, unless that is gone again.
+func (d *directCapture) openPlace(s *control.Sockets, to *capture.Source) error {
 	inode, err := strconv.ParseUint(namespaceAt(s.Broker), 10, 64)
 	if err != nil {
 		return fmt.Errorf("broker %s: its name does not say which network namespace it serves", printable(s.Broker))
@@ -191,9 +191,9 @@ func processes() (pids []string) {
 	return pids
 }
 
-// look has whoever is new keep its connections on TCP, once their packets are captured, and learns
-// which connections there are.
-func (d *directCapture) look() error {
+// findNewClients has whoever is new keep its connections on TCP, once their packets are
+// captured, and learns which connections there are.
+func (d *directCapture) findNewClients() error {
 	all, err := d.sockets()
 	if err != nil && !errors.Is(err, control.ErrNoNode) {
 		return err
@@ -202,14 +202,14 @@ func (d *directCapture) look() error {
 	for _, s := range all {
 		here[s.Broker] = true
 		if d.at[s.Broker] == nil {
-			if err := d.open(s, d.out.Add(interfaceOf(s))); err != nil {
+			if err := d.openPlace(s, d.out.Add(interfaceOf(s))); err != nil {
 				return err
 			}
 		}
 	}
 	for path, p := range d.at {
 		if !here[path] { // another broker may be there next
-			d.leave(path, p)
+			d.leavePlace(path, p)
 		}
 	}
 	if err := d.holdAll(); err != nil {
@@ -267,8 +267,8 @@ func (d *directCapture) holdAll() error {
 	return nil
 }
 
-// leave ends the capture in a namespace, with what its socket still holds.
-func (d *directCapture) leave(path string, p *directPlace) {
+// leavePlace ends the capture in a namespace, with what its socket still holds.
+func (d *directCapture) leavePlace(path string, p *directPlace) {
 	delete(d.at, path)
 	_ = p.socket.End()
 	<-p.read
@@ -280,7 +280,7 @@ func (d *directCapture) leave(path string, p *directPlace) {
 // close ends the capture, lets the connections go, and says what it has come to.
 func (d *directCapture) close() error {
 	for path, p := range d.at {
-		d.leave(path, p)
+		d.leavePlace(path, p)
 	}
 	err := ignorePipe(d.out.Close())
 	var s capture.Stats
@@ -291,6 +291,6 @@ func (d *directCapture) close() error {
 	}
 	fmt.Fprintf(d.p.stderr, "%s of %s written; %d lost. In %v they carried %s%s by TCP and UDP. Connections may be direct again\n",
 		display.Count(int(s.Written), "packet"), display.Count(d.flows.Count(), "connection"), s.Lost(),
-		time.Since(d.began).Round(directLook/3), pick(s.Lost() > 0, "at least ", ""), display.Bytes(s.Bytes))
+		time.Since(d.began).Round(directLook/3), choose(s.Lost() > 0, "at least ", ""), display.Bytes(s.Bytes))
 	return errors.Join(err, d.hold.Close())
 }

@@ -23,8 +23,8 @@ type nodeOptions struct {
 	node   *fabric.NodeID // nil: all of them
 }
 
-// define defines the flags that say which nodes.
-func (o *nodeOptions) define(fs *pflag.FlagSet) {
+// defineFlags defines the flags that say which nodes.
+func (o *nodeOptions) defineFlags(fs *pflag.FlagSet) {
 	where(fs, &o.fabric, &o.dir)
 	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric on this host)")
 }

@@ -38,7 +38,7 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 		for _, c := range s.Connections {
 			shadow += c.Sent.ShadowBytes + c.Received.ShadowBytes
 		}
-		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", pick(s.Name == "", "-", shortName(printable(s.Name))), pick(s.Container == "", "-", printable(s.Container)),
+		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", choose(s.Name == "", "-", shortName(printable(s.Name))), choose(s.Container == "", "-", printable(s.Container)),
 			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))
 	}
 	(&table{w}).lines(lines...)

@@ -58,7 +58,7 @@ instead; the command's exit status is exn-tun's.`,
 			command.EndKey:   demoEnvironment,
 		},
 		Args: func(c *cobra.Command, args []string) error {
-			if err := o.check(args, c.ArgsLenAtDash() == 0); err != nil {
+			if err := o.setCommand(args, c.ArgsLenAtDash() == 0); err != nil {
 				return cli.UsageError{Err: err}
 			}
 			return nil
@@ -108,8 +108,8 @@ func (p program) cannot(o demoOptions, err error) error {
 	return errors.Join(err, r.printJSON(p.stdout))
 }
 
-// say prints a progress message on standard error.
-func (p program) say(format string, args ...any) {
+// printProgress prints a progress message on standard error.
+func (p program) printProgress(format string, args ...any) {
 	fmt.Fprintf(p.stderr, "exn-tun demo: "+format+"\n", args...)
 }
 
@@ -121,8 +121,8 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 	context.AfterFunc(ctx, stop)
 
 	d := newDemonstration(p, o, rec)
-	err := d.run(ctx)
-	d.progress.clear()
+	err := d.runInLab(ctx)
+	d.progress.clearLine()
 	if ctx.Err() != nil {
 		err = errInterrupted
 	}
@@ -192,23 +192,23 @@ func (d *demo) steps() []step {
 	return append(steps, step{"cleaning up", 500 * time.Millisecond})
 }
 
-// run brings up the lab, runs the checks and removes the lab.
-func (d *demo) run(ctx context.Context) (err error) {
-	d.progress.next()
+// runInLab brings up the lab, runs the checks and removes the lab.
+func (d *demo) runInLab(ctx context.Context) (err error) {
+	d.progress.nextStep()
 	if d.lab, err = lab.New(d.o.cluster(), d.o.fair); err != nil {
 		return err
 	}
 	defer func() {
-		d.progress.last()
+		d.progress.lastStep()
 		closed := d.lab.Close()
-		d.report.add("cleanup", closed, "nodes, interfaces and namespaces are gone")
+		d.report.addCheck("cleanup", closed, "nodes, interfaces and namespaces are gone")
 	}()
-	if err := d.rec.start(d.lab); err != nil {
+	if err := d.rec.startCapture(d.lab); err != nil {
 		return err
 	}
 	defer func() {
-		if detail, err := d.rec.stop(); detail != "" {
-			d.report.add("capture", err, detail)
+		if detail, err := d.rec.stopCapture(); detail != "" {
+			d.report.addCheck("capture", err, detail)
 		}
 	}()
 	veth, err := d.lab.Veth(d.o.congestion)
@@ -221,19 +221,19 @@ func (d *demo) run(ctx context.Context) (err error) {
 	ctx, cancel := d.lab.Context(ctx)
 	defer cancel()
 	err = d.checkAll(ctx, veth)
-	d.report.count(d.lab)
+	d.report.countAll(d.lab)
 	return err
 }
 
 // checkAll runs the checks. It returns an error only if it cannot continue.
 func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	for _, f := range lab.Families() {
-		d.progress.next()
+		d.progress.nextStep()
 		checks := []struct {
 			name string
 			run  func(context.Context, lab.Family) (string, error)
 		}{
-			{"reach", d.reach},
+			{"reach", d.pingAll},
 			{"transfer", d.transfer},
 			{"programs", d.programs},
 			{"broadcast", d.broadcast},
@@ -243,21 +243,21 @@ func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			d.report.add(fmt.Sprintf("%s, %v", c.name, f), err, detail)
+			d.report.addCheck(fmt.Sprintf("%s, %v", c.name, f), err, detail)
 			d.report.Checks[len(d.report.Checks)-1].basic = true
-			d.progress.done(float64(i+1) / float64(len(checks)))
+			d.progress.setDone(float64(i+1) / float64(len(checks)))
 		}
 	}
-	if err := d.measureAll(ctx, d.ways(veth)); err != nil {
+	if err := d.measureAll(ctx, d.firstWays(veth)); err != nil {
 		return err
 	}
 	detail, err := d.balance(ctx)
-	d.report.add("frames", err, detail)
+	d.report.addCheck("frames", err, detail)
 	return nil
 }
 
-// reach pings every other node from the first.
-func (d *demo) reach(ctx context.Context, f lab.Family) (string, error) {
+// pingAll pings every other node from the first.
+func (d *demo) pingAll(ctx context.Context, f lab.Family) (string, error) {
 	spec := lab.PingSpec{Count: 2, Interval: 10 * time.Millisecond}
 	for to := 1; to < d.o.nodes; to++ {
 		p := d.lab.Exn(to)
@@ -281,11 +281,11 @@ func others(nodes int) string {
 
 // transfer sends data over exn0, and verifies with the fabric's counters that it went that way.
 func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
-	before := d.carried()
+	before := d.bytesArrived()
 	if err := lab.Transfer(ctx, d.lab.Exn(1), f, d.o.congestion, lab.TransferLen); err != nil {
 		return "", err
 	}
-	carried := d.carried() - before
+	carried := d.bytesArrived() - before
 	if carried < lab.TransferLen {
 		return "", fmt.Errorf("the sum is right, but only %[2]d of %[1]d bytes went over the fabric", lab.TransferLen, carried)
 	}
@@ -301,8 +301,8 @@ func (d *demo) programs(ctx context.Context, f lab.Family) (string, error) {
 	return strings.Join(names, ", ") + ": 1 MiB each, SHA-256 equal", err
 }
 
-// carried returns the bytes of all frames that arrived at node 2.
-func (d *demo) carried() uint64 { return d.lab.Cluster.Nodes[1].Interface.Stats().Port.RxBytes }
+// bytesArrived returns the bytes of all frames that arrived at node 2.
+func (d *demo) bytesArrived() uint64 { return d.lab.Cluster.Nodes[1].Interface.Stats().Port.RxBytes }
 
 func (d *demo) broadcast(ctx context.Context, f lab.Family) (string, error) {
 	to := lab.BroadcastAddr()

@@ -111,7 +111,7 @@ func checkDemo(t *testing.T, d demoJSON) {
 			t.Errorf("no check %q in %q", name, names)
 		}
 	}
-	if want := 2 + len(pick(d.NoRedis == "", "1", "")); len(d.Figures) != want {
+	if want := 2 + len(choose(d.NoRedis == "", "1", "")); len(d.Figures) != want {
 		t.Errorf("%d figures, want %d (%s)", len(d.Figures), want, d.NoRedis)
 	}
 	if c := d.Direct; c.Bytes == 0 || c.TCPBytes > c.Bytes/100 || c.Before == 0 || c.ExnBytes == 0 {
@@ -231,7 +231,7 @@ func TestRootDemoBreaks(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	err = d.run(t.Context())
+	err = d.runInLab(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "exn0 is gone") || time.Since(began) > 50*time.Second {
 		t.Errorf("%v after %v, want that exn0 is gone", err, time.Since(began))
 	}

@@ -10,8 +10,8 @@ import (
 	"exnet/internal/tcpbench"
 )
 
-// ways returns those between the first two nodes. Without brokers there is no direct one.
-func (d *demo) ways(veth lab.Path) ways {
+// firstWays returns those between the first two nodes. Without brokers there is no direct one.
+func (d *demo) firstWays(veth lab.Path) ways {
 	exn := d.lab.Exn(1)
 	on := ways{veth: way{name: "veth", path: veth}, exn: way{name: "exn0", path: exn}}
 	if len(d.lab.Cluster.Brokers) > 0 {
@@ -36,15 +36,15 @@ func (d *demo) measureAll(ctx context.Context, on ways) error {
 		}
 	}
 	for _, m := range all {
-		if err := d.take(ctx, m, on); err != nil {
+		if err := d.takeMeasurement(ctx, m, on); err != nil {
 			return err
 		}
 	}
 	if on.direct == nil {
-		d.report.add("direct", errors.New("direct sockets are missing: no broker could be made in the nodes' namespaces"), "")
+		d.report.addCheck("direct", errors.New("direct sockets are missing: no broker could be made in the nodes' namespaces"), "")
 	} else {
-		detail, err := d.report.Direct.check()
-		d.report.add("direct", err, detail)
+		detail, err := d.report.Direct.checkDirect()
+		d.report.addCheck("direct", err, detail)
 	}
 	if d.redis == nil {
 		return nil
@@ -53,33 +53,33 @@ func (d *demo) measureAll(ctx context.Context, on ways) error {
 		return d.redis.Measure(ctx, w.path, w.direct)
 	}}
 	if on.direct == nil {
-		return d.take(ctx, redis, on)
+		return d.takeMeasurement(ctx, redis, on)
 	}
 	if d.redis.ExnRun == "" {
-		d.progress.next()
+		d.progress.nextStep()
 	}
 	defer d.redis.Close() // a folder that stays is removed by the next one
 	if err := d.redis.Prepare(ctx); err != nil && ctx.Err() == nil {
 		// The host lacks what exn-run needs; the demonstration is not about that.
 		d.report.NoRedis = cli.Text(err)
-		d.progress.next()
+		d.progress.nextStep()
 		return nil
 	}
-	return d.take(ctx, redis, on)
+	return d.takeMeasurement(ctx, redis, on)
 }
 
-// take takes a measurement and reports it.
-func (d *demo) take(ctx context.Context, m measurement, on ways) error {
-	d.progress.next()
+// takeMeasurement takes a measurement and reports it.
+func (d *demo) takeMeasurement(ctx context.Context, m measurement, on ways) error {
+	d.progress.nextStep()
 	taken, total := 0, d.o.runs*len(on.list())
-	fig, err := m.measure(ctx, on, d.o.runs, func() {
+	fig, err := m.measureWays(ctx, on, d.o.runs, func() {
 		taken++
-		d.progress.done(float64(taken) / float64(total))
+		d.progress.setDone(float64(taken) / float64(total))
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	d.report.add(fmt.Sprintf("%s, %v", m.name, lab.V4), err, fig.String())
+	d.report.addCheck(fmt.Sprintf("%s, %v", m.name, lab.V4), err, fig.String())
 	if err == nil {
 		d.report.Checks[len(d.report.Checks)-1].measured = true
 		d.report.Figures = append(d.report.Figures, fig)
@@ -103,11 +103,11 @@ func (d *demo) overExn() (sum uint64) {
 	return sum
 }
 
-// check says what went direct. It is an error if nothing was measured, or if the kernel's TCP
-// carried what the connections say has gone direct: half of it is enough, as a direct connection
-// leaves nothing to TCP. exn0's counters say nothing about that, since TCP sends again what is late
-// on a busy machine.
-func (c directCount) check() (string, error) {
+// checkDirect says what went direct. It is an error if nothing was measured, or if the kernel's
+// TCP carried what the connections say has gone direct: half of it is enough, as a direct
+// connection leaves nothing to TCP. exn0's counters say nothing about that, since TCP sends
+// again what is late on a busy machine.
+func (c directCount) checkDirect() (string, error) {
 	const mb = 1e6
 	switch {
 	case c.Bytes == 0:

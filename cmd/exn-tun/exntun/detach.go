@@ -116,7 +116,7 @@ func waitPeers(ctx context.Context, peers int, status func() (*control.Status, e
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("--wait %d: after %v only %s linked", peers, waitTime, pick(linked == 1, "1 peer is", fmt.Sprintf("%d peers are", linked)))
+				return fmt.Errorf("--wait %d: after %v only %s linked", peers, waitTime, choose(linked == 1, "1 peer is", fmt.Sprintf("%d peers are", linked)))
 			}
 			return errInterrupted
 		case <-time.After(10 * time.Millisecond):

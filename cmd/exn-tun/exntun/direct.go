@@ -61,7 +61,7 @@ exn-tun direct show`,
 			return runDirect(programOf(c), o, all)
 		}
 		fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each that was told")
-		o.define(fs)
+		o.defineFlags(fs)
 		c.AddCommand(sub)
 	}
 	addRule := func(sub *cobra.Command, rule *broker.Rule) {
@@ -214,7 +214,7 @@ func runDirect(p program, o directOptions, requests []control.Request) error {
 	var all []control.Switched
 	for _, req := range requests {
 		var err error
-		if all, err = o.tell(req); err != nil {
+		if all, err = o.tellSelected(req); err != nil {
 			return err
 		}
 	}
@@ -231,10 +231,10 @@ func runDirect(p program, o directOptions, requests []control.Request) error {
 }
 
 // orAsRoot says to users other than root that root sees more.
-func orAsRoot() string { return pick(os.Getuid() == 0, "", ", or run it as root") }
+func orAsRoot() string { return choose(os.Getuid() == 0, "", ", or run it as root") }
 
-// tell tells all that are selected.
-func (o directOptions) tell(req control.Request) (all []control.Switched, err error) {
+// tellSelected tells all that are selected.
+func (o directOptions) tellSelected(req control.Request) (all []control.Switched, err error) {
 	if !o.only {
 		if all, err = control.SwitchDirect(req); err != nil {
 			return nil, err
@@ -286,7 +286,7 @@ func writeSwitch(w io.Writer, s control.Switched, req control.Request) {
 // writeRules writes the rules that one has.
 func writeRules(w io.Writer, s control.Switched) {
 	if len(s.Rules) == 0 {
-		fmt.Fprintf(w, "%s: all connections may be direct%s\n", s.Who, pick(len(s.Held) == 0, "", ", but for"))
+		fmt.Fprintf(w, "%s: all connections may be direct%s\n", s.Who, choose(len(s.Held) == 0, "", ", but for"))
 	} else {
 		fmt.Fprintf(w, "%s: the last line that fits counts\n", s.Who)
 	}

@@ -38,7 +38,7 @@ if nothing has moved for a second, which end waits for which.`,
 		}
 		return runExplain(c.Context(), programOf(c).stdout, o)
 	}
-	o.define(c.Flags())
+	o.defineFlags(c.Flags())
 	return c
 }
 
@@ -80,8 +80,8 @@ type endKey struct {
 
 func keyOf(c *connstats.Connection) endKey { return endKey{c.Local, c.Remote, c.UDP, c.Server} }
 
-// other names the other end.
-func (k endKey) other() endKey { return endKey{k.remote, k.local, k.udp, !k.server} }
+// otherEnd names the other end.
+func (k endKey) otherEnd() endKey { return endKey{k.remote, k.local, k.udp, !k.server} }
 
 // endsOf are all that are open. Their programs have names that may be printed then.
 func endsOf(all []*control.Sockets) map[endKey]*connstats.Connection {
@@ -113,7 +113,7 @@ func writeExplain(w io.Writer, pid int, before map[endKey]*connstats.Connection,
 			}
 			text += explain.Times(c) + explain.Amounts(c)
 			key := keyOf(c)
-			other := ends[key.other()]
+			other := ends[key.otherEnd()]
 			if was := before[key]; was != nil && was.Since.Equal(c.Since) {
 				if moves := explain.Movement(was, c, other); moves != "" {
 					text += "; " + moves

@@ -41,7 +41,7 @@ func runFabrics(w io.Writer, asJSON bool) error {
 	fmt.Fprintln(tw, "fabric\tnodes\tdirectory")
 	for _, f := range all {
 		nodes := strings.Trim(fmt.Sprint(f.Nodes), "[]")
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", printable(f.Fabric), pick(f.Error == "", nodes, f.Error), f.Dir)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", printable(f.Fabric), choose(f.Error == "", nodes, f.Error), f.Dir)
 	}
 	return tw.Flush()
 }

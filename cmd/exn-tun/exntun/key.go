@@ -82,7 +82,7 @@ func newKeyCommand(verb, use, short, long string, run func(io.Writer, keyOptions
 	o := keyOptions{fabric: "lab"}
 	c := &cobra.Command{
 		Use: verb + " " + use, Short: short, Long: long,
-		Args: func(_ *cobra.Command, args []string) error { return o.check(verb, args) },
+		Args: func(_ *cobra.Command, args []string) error { return o.setArgs(verb, args) },
 		RunE: func(c *cobra.Command, _ []string) error { return run(c.OutOrStdout(), o) },
 	}
 	for _, d := range define {
@@ -116,8 +116,8 @@ func (o *keyOptions) caFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ca, "ca", "", "`BASE` the files of the authority")
 }
 
-// check stores the arguments, and returns an error if they or the flags are wrong.
-func (o *keyOptions) check(verb string, args []string) error {
+// setArgs stores the arguments, and returns an error if they or the flags are wrong.
+func (o *keyOptions) setArgs(verb string, args []string) error {
 	o.files = args
 	o.life = signed
 	if verb == "ca" || verb == "node" && o.ca == "" {
@@ -143,7 +143,7 @@ func (o *keyOptions) check(verb string, args []string) error {
 }
 
 func keyCA(w io.Writer, o keyOptions) error {
-	return save(w, o, identity.Name{Fabric: o.fabric, Authority: true}, nil)
+	return savePair(w, o, identity.Name{Fabric: o.fabric, Authority: true}, nil)
 }
 
 func keyNode(w io.Writer, o keyOptions) error {
@@ -154,7 +154,7 @@ func keyNode(w io.Writer, o keyOptions) error {
 			return err
 		}
 	}
-	return save(w, o, identity.Name{Fabric: o.fabric, Node: *o.node}, by)
+	return savePair(w, o, identity.Name{Fabric: o.fabric, Node: *o.node}, by)
 }
 
 // authority reads the files that --ca names.
@@ -166,8 +166,8 @@ func (o keyOptions) authority() (*identity.Pair, error) {
 	return by, err
 }
 
-// save makes a pair of files and prints what it made.
-func save(w io.Writer, o keyOptions, name identity.Name, by *identity.Pair) error {
+// savePair makes a pair of files and prints what it made.
+func savePair(w io.Writer, o keyOptions, name identity.Name, by *identity.Pair) error {
 	pair, err := identity.Create(name, by, o.life)
 	if err != nil {
 		return err

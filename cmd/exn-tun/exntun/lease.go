@@ -56,7 +56,7 @@ exn-tun lease revoke 3 --node 1 --within 10s`,
 		}
 		define(sub.Flags())
 		sub.Flags().BoolVar(&o.json, "json", false, "one JSON array with an object for each node")
-		o.define(sub.Flags())
+		o.defineFlags(sub.Flags())
 		c.AddCommand(sub)
 	}
 	add(&cobra.Command{Use: "list [flags]", Short: "show the leases", Long: "Shows the leases of the nodes of this host.", Args: command.NoArgs},
@@ -93,13 +93,13 @@ func size64(fs *pflag.FlagSet, to *int64, name, usage string) {
 	})
 }
 
-func (o leaseOptions) ask(p program, req control.LeaseRequest, write func(io.Writer, *control.Leases)) error {
+func (o leaseOptions) askNodes(p program, req control.LeaseRequest, write func(io.Writer, *control.Leases)) error {
 	all, err := askAll(o.nodeOptions, func(c *control.Client) (*control.Leases, error) { return c.Leases(req) })
 	return printAll(p.stdout, all, err, o.json, write)
 }
 
-// one returns an error unless one node is meant.
-func (o leaseOptions) one() error {
+// needOneNode returns an error unless one node is meant.
+func (o leaseOptions) needOneNode() error {
 	if o.node != nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (o leaseOptions) one() error {
 }
 
 func listLeases(p program, o leaseOptions, _ []string) error {
-	return o.ask(p, control.LeaseRequest{Want: control.LeaseList}, writeLeases)
+	return o.askNodes(p, control.LeaseRequest{Want: control.LeaseList}, writeLeases)
 }
 
 func grantLeases(p program, o leaseOptions, args []string) error {
@@ -119,11 +119,11 @@ func grantLeases(p program, o leaseOptions, args []string) error {
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	if err := o.one(); err != nil {
+	if err := o.needOneNode(); err != nil {
 		return err
 	}
 	o.grant.Lend = int64(n)
-	return o.ask(p, control.LeaseRequest{Want: control.LeaseGrant, Grant: o.grant}, writeLeases)
+	return o.askNodes(p, control.LeaseRequest{Want: control.LeaseGrant, Grant: o.grant}, writeLeases)
 }
 
 func revokeLeases(p program, o leaseOptions, args []string) error {
@@ -148,10 +148,10 @@ func revokeLeases(p program, o leaseOptions, args []string) error {
 	case some && o.all:
 		return cli.Usagef("--all is all of them: leave out the rest, or --all")
 	}
-	if err := o.one(); err != nil {
+	if err := o.needOneNode(); err != nil {
 		return err
 	}
-	return o.ask(p, req, func(w io.Writer, l *control.Leases) {
+	return o.askNodes(p, req, func(w io.Writer, l *control.Leases) {
 		fmt.Fprintf(w, "node %d: %d leases revoked\n", l.Node, l.Revoked)
 	})
 }
@@ -179,14 +179,14 @@ func writeMemory(t *table, s *control.Memory) {
 			limits += fmt.Sprintf(", up to %s to a %s", sizeOf(m.n), m.what)
 		}
 	}
-	t.rows(fmt.Sprintf("memory lent: %s of %s%s", sizeOf(sum), sizeOf(s.Lend), limits), lines...)
+	t.writeRows(fmt.Sprintf("memory lent: %s of %s%s", sizeOf(sum), sizeOf(s.Lend), limits), lines...)
 	lines = []string{strings.Replace(lines[0], "to node", "of node", 1)}
 	sum = 0
 	for _, l := range s.Borrowed {
 		sum += l.Size
 		lines = append(lines, leaseLine(l))
 	}
-	t.rows("memory borrowed: "+sizeOf(sum), lines...)
+	t.writeRows("memory borrowed: "+sizeOf(sum), lines...)
 }
 
 // sizeOf writes an amount of memory.
@@ -198,13 +198,13 @@ func sizeOf(n int64) string {
 }
 
 func leaseLine(l control.Lease) string {
-	until, state := "it ends", pick(l.Huge, "huge pages", "")
+	until, state := "it ends", choose(l.Huge, "huge pages", "")
 	if l.Until != nil {
 		until = l.Until.Local().Format(time.DateTime)
 	}
 	if l.Revoke != nil {
 		state = "revoked: " + time.Until(*l.Revoke).Round(time.Second).String() + " left"
 	}
-	user := strconv.FormatUint(uint64(l.UID), 10) + pick(l.Container, " (container)", "")
-	return fmt.Sprintf("%d|%d|%d|%s|%s|%v|%s|%s", l.ID, l.Size, l.Node, user, pick(l.PID == 0, "?", strconv.Itoa(l.PID)), display.Age(l.Since), until, state)
+	user := strconv.FormatUint(uint64(l.UID), 10) + choose(l.Container, " (container)", "")
+	return fmt.Sprintf("%d|%d|%d|%s|%s|%v|%s|%s", l.ID, l.Size, l.Node, user, choose(l.PID == 0, "?", strconv.Itoa(l.PID)), display.Age(l.Since), until, state)
 }

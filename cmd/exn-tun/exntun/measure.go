@@ -49,8 +49,8 @@ func (o demoOptions) measurements(count func(tcpbench.Result)) []measurement {
 	}
 }
 
-// measure runs the two programs on the way's path, over IPv4. count gets what went direct.
-func (w way) measure(ctx context.Context, spec tcpbench.Spec, count func(tcpbench.Result)) (tcpbench.Result, error) {
+// measureWay runs the two programs on the way's path, over IPv4. count gets what went direct.
+func (w way) measureWay(ctx context.Context, spec tcpbench.Spec, count func(tcpbench.Result)) (tcpbench.Result, error) {
 	if w.direct {
 		spec.Transport = tcpbench.Direct
 	}
@@ -64,7 +64,7 @@ func (w way) measure(ctx context.Context, spec tcpbench.Spec, count func(tcpbenc
 // takeStream returns what the receiver got, in Gbit/s.
 func takeStream(ctx context.Context, w way, spec tcpbench.Spec, count func(tcpbench.Result)) (float64, error) {
 	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.Stream, streamSize, 1, tcpbench.Anywhere()
-	r, err := w.measure(ctx, spec, count)
+	r, err := w.measureWay(ctx, spec, count)
 	if err != nil {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func takeStream(ctx context.Context, w way, spec tcpbench.Spec, count func(tcpbe
 // would differ several times over from run to run.
 func takePingPong(ctx context.Context, w way, spec tcpbench.Spec, count func(tcpbench.Result)) (float64, error) {
 	spec.Kind, spec.Size, spec.Streams, spec.CPUs = tcpbench.PingPong, pingPongSize, 1, tcpbench.Apart()
-	r, err := w.measure(ctx, spec, count)
+	r, err := w.measureWay(ctx, spec, count)
 	if err != nil {
 		return 0, err
 	}
@@ -138,9 +138,9 @@ func (w ways) list() []way {
 	return list
 }
 
-// measure takes m on all ways in turn, so that other load on the machine affects them alike. Each
-// run begins with another one. taken is called after each.
-func (m measurement) measure(ctx context.Context, on ways, runs int, taken func()) (figure, error) {
+// measureWays takes m on all ways in turn, so that other load on the machine affects them alike.
+// Each run begins with another one. taken is called after each.
+func (m measurement) measureWays(ctx context.Context, on ways, runs int, taken func()) (figure, error) {
 	list := on.list()
 	values := make([][]float64, 3)
 	for run := range runs {

@@ -32,7 +32,7 @@ func TestMeasureTakesTurns(t *testing.T) {
 			values[w.name] = values[w.name][1:]
 			return v, nil
 		}}
-		fig, err := m.measure(t.Context(), threeWays(), 3, func() { taken++ })
+		fig, err := m.measureWays(t.Context(), threeWays(), 3, func() { taken++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,18 +63,18 @@ func TestMeasureErrors(t *testing.T) {
 		}
 		return 1, nil
 	}}
-	_, err := m.measure(t.Context(), threeWays(), 1, func() {})
+	_, err := m.measureWays(t.Context(), threeWays(), 1, func() {})
 	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "direct") {
 		t.Errorf("%v does not say what failed where", err)
 	}
 	on := threeWays()
 	on.direct = nil
-	if fig, err := m.measure(t.Context(), on, 1, func() {}); err != nil || fig.Direct.Runs != 0 || fig.SpeedUp != 0 {
+	if fig, err := m.measureWays(t.Context(), on, 1, func() {}); err != nil || fig.Direct.Runs != 0 || fig.SpeedUp != 0 {
 		t.Errorf("without a broker: %+v, %v", fig, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errInterrupted)
-	if _, err = m.measure(ctx, threeWays(), 1, func() {}); !errors.Is(err, errInterrupted) {
+	if _, err = m.measureWays(ctx, threeWays(), 1, func() {}); !errors.Is(err, errInterrupted) {
 		t.Errorf("cancelled: %v, want the cause", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestDirectCount(t *testing.T) {
 		{directCount{Bytes: 3_000_000_000, Before: 1_000_000, TCPBytes: 1_000_000, Kernel: 1_000_000, ExnBytes: 150_000_000}, ""},
 		{directCount{Bytes: 3_000_000, Before: 80_000, Kernel: 3_000_000, ExnBytes: 3_100_000}, "TCP carried 3.0 MB by the kernel's count, while 3.0 MB were to go direct"},
 	} {
-		text, err := c.c.check()
+		text, err := c.c.checkDirect()
 		switch {
 		case c.want == "" && (err != nil || text != "3.00 GB through shared memory, after 0.15 GB over exn0"):
 			t.Errorf("%+v: %q, %v", c.c, text, err)
@@ -126,14 +126,14 @@ func TestRootDemoNotDirect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			on := d.ways(veth)
+			on := d.firstWays(veth)
 			spoil(&on)
 			if err := d.measureAll(t.Context(), on); err != nil {
 				t.Fatal(err)
 			}
 			d.report.conclude()
-			if !slices.Contains(d.report.failed(), "direct") {
-				t.Errorf("failed: %q\n%+v", d.report.failed(), d.report.Checks)
+			if !slices.Contains(d.report.failedChecks(), "direct") {
+				t.Errorf("failed: %q\n%+v", d.report.failedChecks(), d.report.Checks)
 			}
 		})
 	}

@@ -65,13 +65,13 @@ func (m moves) rates(key endKey) (out, in uint64) {
 	return uint64(float64(sent) / m.since.Seconds()), uint64(float64(received) / m.since.Seconds())
 }
 
-// row is the row of an end in the table of what moves; "": it is closed.
-func (m moves) row(key endKey) string {
+// rowOf is the row of an end in the table of what moves; "": it is closed.
+func (m moves) rowOf(key endKey) string {
 	c := m.now[key]
 	if c == nil {
 		return ""
 	}
-	other := m.now[key.other()]
+	other := m.now[key.otherEnd()]
 	out, in := m.rates(key)
 	byOther, byThis := explain.Unread(c, other)
 	wait := "-"
@@ -95,5 +95,5 @@ func (m moves) row(key endKey) string {
 		display.Bytes(byOther), display.Bytes(byThis), wait, display.Age(c.Since), direct, c.Returns)
 }
 
-// movesHeader names the columns of row.
+// movesHeader names the columns of rowOf.
 const movesHeader = "local|remote|sends/s|gets/s|unread there|here|waits|open|direct for|back"

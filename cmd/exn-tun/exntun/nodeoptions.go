@@ -53,7 +53,7 @@ func (n noted) Set(s string) error {
 // newUpOptions defines the flags of "exn-tun up" and returns where parsing stores their values.
 func newUpOptions(fs *pflag.FlagSet) *upOptions {
 	o := new(upOptions)
-	o.define(fs)
+	o.defineFlags(fs)
 	fs.VisitAll(func(f *pflag.Flag) { f.Value = noted{f.Value, f.Name, &o.set} })
 	return o
 }
@@ -69,7 +69,7 @@ func (o *upOptions) config() (daemon.Config, error) {
 	}
 	over := &upOptions{cfg: cfg}
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
-	over.define(fs)
+	over.defineFlags(fs)
 	for _, a := range o.set {
 		if err := fs.Set(a.name, a.value); err != nil {
 			return cfg, err
@@ -78,7 +78,7 @@ func (o *upOptions) config() (daemon.Config, error) {
 	return over.cfg, nil
 }
 
-func (o *upOptions) define(fs *pflag.FlagSet) {
+func (o *upOptions) defineFlags(fs *pflag.FlagSet) {
 	o.addrs.to = &o.cfg.Addrs
 	cli.Group(fs, "The fabric", o.defineFabric)
 	cli.Group(fs, "Nodes of other hosts", o.defineHosts)
@@ -130,8 +130,8 @@ func (o *upOptions) defineHosts(fs *pflag.FlagSet) {
 
 func (o *upOptions) defineInterface(fs *pflag.FlagSet) {
 	cfg := &o.cfg
-	fs.Func("addr", "`ADDR/BITS` IPv4 address and length of its network; may be repeated", func(s string) error { return o.addrs.add(s, lab.V4) })
-	fs.Func("addr6", "`ADDR/BITS` IPv6 address; a link-local one is there in any case", func(s string) error { return o.addrs.add(s, lab.V6) })
+	fs.Func("addr", "`ADDR/BITS` IPv4 address and length of its network; may be repeated", func(s string) error { return o.addrs.addAddr(s, lab.V4) })
+	fs.Func("addr6", "`ADDR/BITS` IPv6 address; a link-local one is there in any case", func(s string) error { return o.addrs.addAddr(s, lab.V6) })
 	fs.BoolVar(&cfg.TAP, "tap", cfg.TAP, "an Ethernet device, that can be bridged: ARP and NDP are the kernel's, netstack is bypassed; see docs/ethernet.md")
 	mtuFlag(fs, &cfg.MTU)
 	fs.StringVar(&cfg.NetNS, "netns", cfg.NetNS, "`NAME|PATH` namespace of ip netns, or such as /proc/PID/ns/net")
@@ -227,10 +227,10 @@ type addrFlags struct {
 	begun bool
 }
 
-func (a *addrFlags) add(s string, f lab.Family) error {
+func (a *addrFlags) addAddr(s string, f lab.Family) error {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4() != (f == lab.V4) {
-		return fmt.Errorf("%q is not an %v address with its prefix length, such as %s", s, f, pick(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
+		return fmt.Errorf("%q is not an %v address with its prefix length, such as %s", s, f, choose(f == lab.V4, "10.2.0.8/24", "fd00:10:2::8/64"))
 	}
 	if err := daemon.CheckAddr(p); err != nil {
 		return err

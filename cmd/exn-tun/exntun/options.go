@@ -159,9 +159,9 @@ func faultsFlag(fs *pflag.FlagSet, to **wire.Faults, usage string) {
 	fs.Func("faults", usage, func(s string) error { return setFaults(to, s) })
 }
 
-// check stores the command and refuses options that contradict each other. dashes says whether
-// there was a --.
-func (o *demoOptions) check(command []string, dashes bool) error {
+// setCommand stores the command and refuses options that contradict each other. dashes says
+// whether there was a --.
+func (o *demoOptions) setCommand(command []string, dashes bool) error {
 	o.command = command
 	switch {
 	case len(o.command) > 0 && !dashes:

@@ -22,7 +22,7 @@ func parseDemo(args []string) (demoOptions, error) {
 	if err := fs.Parse(args); err != nil {
 		return *o, err
 	}
-	err := o.check(fs.Args(), fs.ArgsLenAtDash() == 0)
+	err := o.setCommand(fs.Args(), fs.ArgsLenAtDash() == 0)
 	return *o, err
 }
 

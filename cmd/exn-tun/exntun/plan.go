@@ -160,11 +160,11 @@ func (w wish) route(g *graph.Graph, flows []routing.Flow, use func(routing.Flow,
 	return l, r.Route(slices.Clone(flows), l, use)
 }
 
-// plans computes the ways for flows. With a class, every flow gets an override: ways without a
-// class, reserved before or after, must not move its packets. Packets with an override stay in
-// one layer of virtual channels, apart from the tables' packets, so it is enough that each
-// layer is free of cycles. existing are the overrides in use.
-func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Override) (*plan, error) {
+// planRoutes computes the ways for flows. With a class, every flow gets an override: ways
+// without a class, reserved before or after, must not move its packets. Packets with an override
+// stay in one layer of virtual channels, apart from the tables' packets, so it is enough that
+// each layer is free of cycles. existing are the overrides in use.
+func planRoutes(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Override) (*plan, error) {
 	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Ov
 	}
 	layers := newLayers()
 	for _, o := range existing {
-		layers.place(channelsOf(g, o))
+		layers.placePath(channelsOf(g, o))
 	}
 	if _, err := layers.placeDetours(g); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func plans(routes *topo.Routes, w wish, flows []routing.Flow, existing []topo.Ov
 		}
 		way := tables[[2]int32{f.From, f.To}]
 		if w.class != 0 || !slices.Equal(path, way) {
-			if layers.place(path) {
+			if layers.placePath(path) {
 				way = path
 				p.overrides = append(p.overrides, overrideOf(g, f, w.class, path))
 			} else {
@@ -224,9 +224,9 @@ type layers struct{ of *routing.Dependencies }
 
 func newLayers() layers { return layers{routing.NewDependencies()} }
 
-// place puts a path into the first layer where it closes no cycle. It returns false if there is
-// none.
-func (l layers) place(path []int32) bool {
+// placePath puts a path into the first layer where it closes no cycle. It returns false if there
+// is none.
+func (l layers) placePath(path []int32) bool {
 	for v := range uint8(virtualChannels) {
 		hops := make([]routing.Hop, len(path))
 		for i, c := range path {

@@ -28,7 +28,7 @@ func planned(t *testing.T, f *mem.Fabric, primitive string, via fabric.NodeID, c
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plans(f.Routes(), wish{via: &via, class: class}, flows, existing)
+	p, err := planRoutes(f.Routes(), wish{via: &via, class: class}, flows, existing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestPrimitiveBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plans(r, wish{via: new(fabric.NodeID(99))}, nil, nil); err == nil || !strings.Contains(err.Error(), "--via: node 99 is not in the topology") {
+	if _, err := planRoutes(r, wish{via: new(fabric.NodeID(99))}, nil, nil); err == nil || !strings.Contains(err.Error(), "--via: node 99 is not in the topology") {
 		t.Errorf("%v", err)
 	}
 	for args, want := range map[string]string{

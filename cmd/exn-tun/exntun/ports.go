@@ -21,7 +21,7 @@ func writePorts(w io.Writer, s *control.Ports) {
 	t := table{w: w}
 	lines := []string{"VPID|unit|process|user|registered|peers|waiting|sent|received|put|got|waits|errors"}
 	for _, p := range s.Ports {
-		process := pick(p.Program == "", "?", printable(p.Program))
+		process := choose(p.Program == "", "?", printable(p.Program))
 		if p.PID != 0 {
 			process += "/" + strconv.Itoa(p.PID)
 		}
@@ -29,7 +29,7 @@ func writePorts(w io.Writer, s *control.Ports) {
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%d|%s|%d|%d of %d|%d|%d|%s|%s|%d|%d", p.VPID, p.Unit, process, p.UID, display.Bytes(c.Registered),
 			p.Peers, p.Queued, p.Slots, c.Sent, c.Received, display.Bytes(c.PutBytes), display.Bytes(c.GetBytes), c.Waits, c.Errors))
 	}
-	t.rows("ports", lines...)
+	t.writeRows("ports", lines...)
 }
 
 // registersOptions are the flags of "exn-tun registers".
@@ -55,7 +55,7 @@ exn-tun registers --json | jq '.[].registers[] | select(.name == "velo.sent")'`,
 	fs := c.Flags()
 	fs.StringVar(&o.set, "set", "", "`NAME=VALUE` write a register first")
 	fs.BoolVar(&o.json, "json", false, "one JSON array with an object for each node")
-	o.define(fs)
+	o.defineFlags(fs)
 	return c
 }
 
@@ -99,7 +99,7 @@ func writeRegisters(w io.Writer, s *control.Registers) {
 	t := table{w: w}
 	lines := []string{"address|name|value|"}
 	for _, r := range s.Registers {
-		lines = append(lines, fmt.Sprintf("%#06x|%s|%d|%s", r.Addr, r.Name, r.Value, pick(r.Writable, "root writes", "")))
+		lines = append(lines, fmt.Sprintf("%#06x|%s|%d|%s", r.Addr, r.Name, r.Value, choose(r.Writable, "root writes", "")))
 	}
-	t.rows("registers", lines...)
+	t.writeRows("registers", lines...)
 }

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans adopts processes whose parents ended before them: until release, this process becomes
-// their parent.
+// orphans adopts processes whose parents ended before them: until stopAdopting, this process
+// becomes their parent.
 type orphans struct {
 	others   map[int]bool // children that were there before
 	children func() []int
 }
 
 // adoptOrphans makes this process adopt the processes that its descendants leave behind. The
-// caller must call release.
+// caller must call stopAdopting.
 func adoptOrphans() (*orphans, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
@@ -32,15 +32,15 @@ func adoptOrphans() (*orphans, error) {
 	return o, nil
 }
 
-// release lets orphans go to init again.
-func (o *orphans) release() {
+// stopAdopting lets orphans go to init again.
+func (o *orphans) stopAdopting() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) // cannot fail, having worked before
 }
 
-// end ends all children that were not there before adoptOrphans, and their descendants, which
-// this process adopts as their parents end. It returns how many were still running. The caller
-// must have waited for those that it started itself.
-func (o *orphans) end() int {
+// endChildren ends all children that were not there before adoptOrphans, and their descendants,
+// which this process adopts as their parents end. It returns how many were still running. The
+// caller must have waited for those that it started itself.
+func (o *orphans) endChildren() int {
 	running := 0
 	began := time.Now()
 	asked := make(map[int]bool)

@@ -20,7 +20,7 @@ func adopt(t *testing.T) *orphans {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(o.release)
+	t.Cleanup(o.stopAdopting)
 	return o
 }
 
@@ -47,13 +47,13 @@ func TestOrphans(t *testing.T) {
 			eventually(t, "all run, but the short-lived one", func() bool {
 				return withCommandLine(t, "sleep\x00"+arg+"\x00") == c.sleeps && (c.sleeps > 0 || !childRuns())
 			})
-			if n := o.end(); n != c.want {
+			if n := o.endChildren(); n != c.want {
 				t.Errorf("ended %d, want %d", n, c.want)
 			}
 			if alive(t, arg) {
 				t.Error("one is still there")
 			}
-			if n := o.end(); n != 0 {
+			if n := o.endChildren(); n != 0 {
 				t.Errorf("the second time it ended %d", n)
 			}
 		})
@@ -82,10 +82,10 @@ func TestOrphansOfLateEnd(t *testing.T) {
 		})
 		return pids
 	}
-	o.end()
+	o.endChildren()
 	if alive(t, arg) {
 		t.Error("one is still there")
-		o.end()
+		o.endChildren()
 	}
 }
 
@@ -150,7 +150,7 @@ func TestOrphansReap(t *testing.T) {
 	if err := own.Wait(); own.ProcessState.ExitCode() != 3 {
 		t.Errorf("its own: %v", err)
 	}
-	if n := o.end(); n != 1 {
+	if n := o.endChildren(); n != 1 {
 		t.Errorf("ended %d, want 1", n)
 	}
 }
@@ -166,7 +166,7 @@ func TestOrphansSparesOthers(t *testing.T) {
 		before.Wait()
 	}()
 	o := adopt(t)
-	if n := o.end(); n != 0 {
+	if n := o.endChildren(); n != 0 {
 		t.Errorf("ended %d", n)
 	}
 	if err := before.Process.Signal(unix.Signal(0)); err != nil {

@@ -83,7 +83,7 @@ func runProfile(p program, want string, o profileOptions) error {
 		if err != nil {
 			return err
 		}
-		rec.add(n, counted)
+		rec.addProfile(n, counted)
 	}
 	if want == control.ProfileStart {
 		return nil
@@ -107,8 +107,8 @@ type endpoint struct {
 
 func newTraffic() *traffic { return &traffic{ends: make(map[endpoint]bool)} }
 
-// add adds what a node has counted.
-func (r *traffic) add(n fabric.NodeID, p *control.Profile) {
+// addProfile adds what a node has counted.
+func (r *traffic) addProfile(n fabric.NodeID, p *control.Profile) {
 	if p == nil {
 		return
 	}

@@ -58,15 +58,15 @@ func TestTrafficProcesses(t *testing.T) {
 		f := profile.Flow{Pair: profile.Pair{Src: src, SrcVPID: 1, Dst: dst, DstVPID: 1}, Unit: unit, Sizes: sizes}
 		return control.ProfileFlow{Flow: f, Wire: topo.Counts{Packets: f.Messages(), Bytes: f.Bytes() + 16*f.Messages()}}
 	}
-	r.add(1, &control.Profile{Seconds: 2, Flows: []control.ProfileFlow{
+	r.addProfile(1, &control.Profile{Seconds: 2, Flows: []control.ProfileFlow{
 		flow(1, 2, profile.VELO, profile.Size{Size: 10, Count: 3}), flow(2, 1, profile.RMA, profile.Size{Size: 400, Count: 1}),
 	}})
-	r.add(2, &control.Profile{Seconds: 3, Flows: []control.ProfileFlow{flow(2, 1, profile.VELO, profile.Size{Size: 10, Count: 1})},
+	r.addProfile(2, &control.Profile{Seconds: 3, Flows: []control.ProfileFlow{flow(2, 1, profile.VELO, profile.Size{Size: 10, Count: 1})},
 		Multicasts: []control.ProfileMulticast{{Multicast: profile.Multicast{Src: 2, SrcVPID: 1, Members: []fabric.NodeID{1, 7}, Sizes: []profile.Size{{Size: 8, Count: 2}}}}}})
 	tagged := flow(1, 2, profile.VELO, profile.Size{Size: 4, Count: 2})
 	tagged.Class = 10
-	r.add(1, &control.Profile{Flows: []control.ProfileFlow{tagged, tagged}})
-	r.add(7, &control.Profile{})
+	r.addProfile(1, &control.Profile{Flows: []control.ProfileFlow{tagged, tagged}})
+	r.addProfile(7, &control.Profile{})
 	all := r.processes()
 	if len(all) != 3 || all[2].Name != "node 7 vpid 0" || all[0].Duration != 3 {
 		t.Fatalf("%+v", all)

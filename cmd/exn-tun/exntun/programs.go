@@ -42,7 +42,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	if err != nil {
 		return err
 	}
-	defer family.release()
+	defer family.stopAdopting()
 
 	l, err := lab.New(o.cluster(), o.fair)
 	if err != nil {
@@ -55,16 +55,16 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 			err = closed
 		}
 	}()
-	if err := rec.start(l); err != nil {
+	if err := rec.startCapture(l); err != nil {
 		return err
 	}
 	defer func() {
-		detail, stopped := rec.stop()
+		detail, stopped := rec.stopCapture()
 		if stopped != nil {
 			detail += ": " + cli.Text(stopped)
 		}
 		if detail != "" {
-			p.say("captured %s", cli.Printable(detail)) // the file's name may be anything
+			p.printProgress("captured %s", cli.Printable(detail)) // the file's name may be anything
 		}
 	}()
 	ctx, cancel := l.Context(ctx)
@@ -75,8 +75,8 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	defer func() {
 		// What the programs leave behind ends before exn0 does.
 		s.stopServers()
-		if n := family.end(); n > 0 {
-			s.say("ended what was left behind (processes: %d)", n)
+		if n := family.endChildren(); n > 0 {
+			s.printProgress("ended what was left behind (processes: %d)", n)
 		}
 		if ran {
 			s.summary()
@@ -86,7 +86,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 		return err
 	}
 	ran = true
-	return s.run(ctx, signals)
+	return s.runCommand(ctx, signals)
 }
 
 // programSignals returns the signals that the user's programs get.
@@ -120,8 +120,8 @@ type session struct {
 func (s *session) here() int { return s.o.in - 1 }
 func (s *session) next() int { return s.o.in % s.o.nodes }
 
-// run runs the command or shell to its end. Its exit status is the result.
-func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
+// runCommand runs the command or shell to its end. Its exit status is the result.
+func (s *session) runCommand(ctx context.Context, signals <-chan os.Signal) error {
 	var cmd *exec.Cmd
 	if s.o.shell {
 		var err error
@@ -145,7 +145,7 @@ func (s *session) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	return s.wait(ctx, cmd, done, signals)
+	return s.waitCommand(ctx, cmd, done, signals)
 }
 
 // startable returns why a program cannot be started; nil: nothing is known that speaks against it.
@@ -163,13 +163,13 @@ func startable(name string) error {
 
 // startFailed says why a command was not started, and returns the status of a shell for it.
 func startFailed(p program, err error) error {
-	p.say("%s", cli.Text(child.StartError(err))) // the text names the command
+	p.printProgress("%s", cli.Text(child.StartError(err))) // the text names the command
 	return cli.ExitStatus(child.StartStatus(err))
 }
 
-// own returns the processes that the session started itself: cmd and the
+// ownProcesses returns the processes that the session started itself: cmd and the
 // servers.
-func (s *session) own(cmd *exec.Cmd) []int {
+func (s *session) ownProcesses(cmd *exec.Cmd) []int {
 	pids := []int{cmd.Process.Pid}
 	for _, srv := range s.servers {
 		pids = append(pids, srv.cmd.Process.Pid)
@@ -177,8 +177,8 @@ func (s *session) own(cmd *exec.Cmd) []int {
 	return pids
 }
 
-// wait waits for the command, and passes on to it the signals that exn-tun gets.
-func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
+// waitCommand waits for the command, and passes on to it the signals that exn-tun gets.
+func (s *session) waitCommand(ctx context.Context, cmd *exec.Cmd, done <-chan error, signals <-chan os.Signal) error {
 	// A shell may run for long: what it leaves behind must not stay as zombies.
 	exited := make(chan os.Signal, 1)
 	signal.Notify(exited, unix.SIGCHLD)
@@ -188,7 +188,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 	for {
 		select {
 		case <-exited:
-			s.family.reap(s.own(cmd))
+			s.family.reap(s.ownProcesses(cmd))
 		case sig := <-signals:
 			// A terminal's keys signal the command, too, and the command decides what they
 			// mean.
@@ -223,7 +223,7 @@ func (s *session) wait(ctx context.Context, cmd *exec.Cmd, done <-chan error, si
 // summary says on standard error what went over the fabric: standard output is
 // the command's.
 func (s *session) summary() {
-	s.say("sent %v", s.lab.SinceStart())
+	s.printProgress("sent %v", s.lab.SinceStart())
 	if s.o.stats {
 		printCounters(s.stderr, describeNodes(s.lab), countersOfLoop(s.lab))
 	}
@@ -234,7 +234,7 @@ func (s *session) banner() {
 	fmt.Fprintf(s.stderr, "%d nodes on one fabric; this shell is on node %d. \"exit\" ends it all.\n", s.o.nodes, s.o.in)
 	for i := range min(s.o.nodes, maxNodeLines) {
 		fmt.Fprintf(s.stderr, "  node %-3d  %-11v  %-15v  %s\n", 1+i, node.Addr4(i).Addr(), node.Addr6(i).Addr(),
-			pick(i == s.here(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
+			choose(i == s.here(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
 	}
 	if s.o.nodes > maxNodeLines {
 		fmt.Fprintf(s.stderr, "  and %d more\n", s.o.nodes-maxNodeLines)

@@ -30,8 +30,8 @@ func newProgress(w io.Writer, steps []step) *progress {
 	return &progress{w: w, terminal: isTerminal(w), now: time.Now, steps: steps, at: -1}
 }
 
-// next begins the next step.
-func (p *progress) next() {
+// nextStep begins the next step.
+func (p *progress) nextStep() {
 	if p.began.IsZero() {
 		p.began = p.now()
 	}
@@ -40,22 +40,22 @@ func (p *progress) next() {
 	p.show()
 }
 
-// last begins the last step, wherever it was.
-func (p *progress) last() {
+// lastStep begins the last step, wherever it was.
+func (p *progress) lastStep() {
 	p.at = len(p.steps) - 2
-	p.next()
+	p.nextStep()
 }
 
-// done says which part of the step under way is done.
-func (p *progress) done(part float64) {
+// setDone says which part of the step under way is done.
+func (p *progress) setDone(part float64) {
 	p.part = part
 	if p.terminal {
 		p.show()
 	}
 }
 
-// left returns how long the rest takes.
-func (p *progress) left() time.Duration {
+// timeLeft returns how long the rest takes.
+func (p *progress) timeLeft() time.Duration {
 	var past, rest time.Duration
 	for i, s := range p.steps {
 		switch {
@@ -75,7 +75,7 @@ func (p *progress) left() time.Duration {
 }
 
 func (p *progress) show() {
-	seconds := int((p.left() + time.Second - 1) / time.Second)
+	seconds := int((p.timeLeft() + time.Second - 1) / time.Second)
 	text := fmt.Sprintf("exn-tun demo: [%d/%d] %s; about %d s left", p.at+1, len(p.steps), p.steps[p.at].text, seconds)
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r\033[K%.*s", tableWidth-1, text)
@@ -84,8 +84,8 @@ func (p *progress) show() {
 	}
 }
 
-// clear removes the line from a terminal.
-func (p *progress) clear() {
+// clearLine removes the line from a terminal.
+func (p *progress) clearLine() {
 	if p.terminal && p.at >= 0 {
 		fmt.Fprint(p.w, "\r\033[K")
 	}

@@ -12,15 +12,15 @@ func TestProgress(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := newProgress(&b, []step{{"a", 2 * time.Second}, {"b", 3 * time.Second}, {"c", time.Second}})
 	p.now = func() time.Time { return now }
-	p.next()
+	p.nextStep()
 	now = now.Add(5 * time.Second) // 2 were planned; with the second that counts as planned: twice as long
-	p.next()
-	p.done(0.5) // says nothing: this is no terminal
-	if left := p.left(); left != 2500*time.Millisecond*6000/4500 {
+	p.nextStep()
+	p.setDone(0.5) // says nothing: this is no terminal
+	if left := p.timeLeft(); left != 2500*time.Millisecond*6000/4500 {
 		t.Errorf("%v left in the middle of b", left)
 	}
-	p.last()
-	p.clear()
+	p.lastStep()
+	p.clearLine()
 	want := "exn-tun demo: [1/3] a; about 6 s left\nexn-tun demo: [2/3] b; about 8 s left\nexn-tun demo: [3/3] c; about 1 s left\n"
 	if got := b.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -32,10 +32,10 @@ func TestProgressTerminal(t *testing.T) {
 	var b strings.Builder
 	p := newProgress(&b, []step{{strings.Repeat("long ", 30), time.Second}, {"b", time.Second}})
 	p.terminal = true
-	p.next()
-	p.done(0.5)
-	p.next()
-	p.clear()
+	p.nextStep()
+	p.setDone(0.5)
+	p.nextStep()
+	p.clearLine()
 	parts := strings.Split(b.String(), "\r\033[K")
 	if len(parts) != 5 || parts[4] != "" || strings.Contains(b.String(), "\n") {
 		t.Errorf("%q", parts)

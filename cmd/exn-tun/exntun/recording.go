@@ -32,8 +32,8 @@ func openRecording(o demoOptions) (*recording, error) {
 	return &recording{file: f}, nil
 }
 
-// start captures the frames of all nodes of a lab from now on.
-func (r *recording) start(l *lab.Lab) error {
+// startCapture captures the frames of all nodes of a lab from now on.
+func (r *recording) startCapture(l *lab.Lab) error {
 	if r == nil {
 		return nil
 	}
@@ -56,9 +56,9 @@ func (r *recording) start(l *lab.Lab) error {
 	return nil
 }
 
-// stop ends the capture, while the lab is still there, and says in words what
+// stopCapture ends the capture, while the lab is still there, and says in words what
 // is in the file.
-func (r *recording) stop() (string, error) {
+func (r *recording) stopCapture() (string, error) {
 	if r == nil || r.c == nil {
 		return "", nil
 	}

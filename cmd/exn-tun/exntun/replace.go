@@ -76,8 +76,8 @@ func store(name string, dup func() (int, error)) error {
 	return nil
 }
 
-// forget has systemd close the interface that it keeps.
-func forget(name string) { notify("FDSTOREREMOVE=1\nFDNAME=" + name) }
+// closeKept has systemd close the interface that it keeps.
+func closeKept(name string) { notify("FDSTOREREMOVE=1\nFDNAME=" + name) }
 
 // notifyEnv is the variable with the socket of systemd.
 const notifyEnv = "NOTIFY_SOCKET"

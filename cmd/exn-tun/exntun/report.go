@@ -81,8 +81,8 @@ type nodeInfo struct {
 	Counters counter.List `json:"counters"`
 }
 
-// add records the outcome of a check: the text of err, or detail if err is nil.
-func (r *report) add(name string, err error, detail string) {
+// addCheck records the outcome of a check: the text of err, or detail if err is nil.
+func (r *report) addCheck(name string, err error, detail string) {
 	c := check{Name: name, OK: err == nil, Detail: detail}
 	if err != nil {
 		c.Detail = cli.Text(err)
@@ -92,11 +92,11 @@ func (r *report) add(name string, err error, detail string) {
 
 // conclude sets OK.
 func (r *report) conclude() {
-	r.OK = r.Error == "" && len(r.Checks) > 0 && len(r.failed()) == 0
+	r.OK = r.Error == "" && len(r.Checks) > 0 && len(r.failedChecks()) == 0
 }
 
-// failed returns the names of the checks that failed.
-func (r *report) failed() []string {
+// failedChecks returns the names of the checks that failed.
+func (r *report) failedChecks() []string {
 	var names []string
 	for _, c := range r.Checks {
 		if !c.OK {
@@ -138,8 +138,8 @@ func (r *report) describe(l *lab.Lab, veth lab.Path) error {
 	return err
 }
 
-// count records all counters.
-func (r *report) count(l *lab.Lab) {
+// countAll records all counters.
+func (r *report) countAll(l *lab.Lab) {
 	r.Frames = l.SinceStart()
 	r.Nodes = describeNodes(l)
 	r.DataPath = countersOfLoop(l)

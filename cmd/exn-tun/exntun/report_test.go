@@ -29,18 +29,18 @@ func sampleReport() *report {
 		{"redis", "IPv4", "1/s", sample{30465, 30000, 31000, 3}, sample{57307, 55000, 58000, 3}, sample{}, 0.532, 0, "redis GET, 50 clients"},
 	} {
 		r.Figures = append(r.Figures, f)
-		r.add(f.Measure+", "+f.Family, nil, f.String())
+		r.addCheck(f.Measure+", "+f.Family, nil, f.String())
 		r.Checks[len(r.Checks)-1].measured = true
 	}
 	r.Frames = lab.Frames{
 		Eager: both(4812345678), Rendezvous: both(64033), Broadcast: both(20),
 	}
 	r.Direct = directCount{Bytes: 12_000_000_000, TCPBytes: 1_000_000, Before: 152_000_000, ExnBytes: 155_000_000}
-	r.add("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
-	r.add("programs, IPv4", nil, "perl and bash: 1 MiB each, SHA-256 equal")
-	detail, err := r.Direct.check()
-	r.add("direct", err, detail)
-	r.add("frames", nil, "every one that left a node arrived; no packet was dropped")
+	r.addCheck("transfer, IPv4", nil, "64 MiB, SHA-256 equal; the fabric carried 64.1 MiB")
+	r.addCheck("programs, IPv4", nil, "perl and bash: 1 MiB each, SHA-256 equal")
+	detail, err := r.Direct.checkDirect()
+	r.addCheck("direct", err, detail)
+	r.addCheck("frames", nil, "every one that left a node arrived; no packet was dropped")
 	r.conclude()
 	return r
 }
@@ -86,8 +86,8 @@ func TestScreenOfFailure(t *testing.T) {
 	r := sampleReport()
 	r.NoRedis = "redis-server is not installed"
 	r.Figures = r.Figures[:2]
-	r.add("stream, IPv4", errors.New("over direct sockets: no result within 5.3s"), "")
-	r.add("reach, IPv6", errors.New("node 2: 0 of 2 answers"), "")
+	r.addCheck("stream, IPv4", errors.New("over direct sockets: no result within 5.3s"), "")
+	r.addCheck("reach, IPv6", errors.New("node 2: 0 of 2 answers"), "")
 	r.Checks[len(r.Checks)-1].basic = true
 	r.conclude()
 	var b strings.Builder
@@ -99,7 +99,7 @@ func TestScreenOfFailure(t *testing.T) {
 // The name of a file, which a check says, does nothing to a terminal.
 func TestTableOfAnyName(t *testing.T) {
 	r := sampleReport()
-	r.add("capture", nil, "8 frames of all nodes in a\x1b[31m\nok.pcapng")
+	r.addCheck("capture", nil, "8 frames of all nodes in a\x1b[31m\nok.pcapng")
 	var b strings.Builder
 	r.printTable(&b)
 	if got := b.String(); !strings.Contains(got, `8 frames of all nodes in a\x1b[31m\nok.pcapng`) {
@@ -132,8 +132,8 @@ func TestTableOfFailure(t *testing.T) {
 	}
 	r.Figures = r.Figures[:1]
 	r.Figures[0].Exn.Runs = 1
-	r.add("stream, IPv4", errors.New("over exn0: no result within 5.3s"), "")
-	r.add("broadcast, IPv6", errors.Join(errors.New("node 1 did not get the datagram of node 2: i/o timeout"), errors.New("node 2 did not either, for whatever reason it may have had")), "")
+	r.addCheck("stream, IPv4", errors.New("over exn0: no result within 5.3s"), "")
+	r.addCheck("broadcast, IPv6", errors.Join(errors.New("node 1 did not get the datagram of node 2: i/o timeout"), errors.New("node 2 did not either, for whatever reason it may have had")), "")
 	r.conclude()
 	if r.OK {
 		t.Error("a failed check leaves the report OK")
@@ -150,7 +150,7 @@ func TestVerdict(t *testing.T) {
 	if r.conclude(); r.OK {
 		t.Error("OK without a check")
 	}
-	r.add("a", nil, "fine")
+	r.addCheck("a", nil, "fine")
 	if r.conclude(); !r.OK {
 		t.Error("not OK, though the check passed")
 	}

@@ -109,7 +109,7 @@ func routesOf(o nodeOptions) (*fabricRoutes, error) {
 		return nil, fmt.Errorf("node %d: the fabric has no topology: start the nodes with exn-tun up --topology", f.nodes[0])
 	}
 	for _, n := range f.nodes {
-		r, err := f.ask(n, control.RouteRequest{Want: control.RouteList})
+		r, err := f.askNode(n, control.RouteRequest{Want: control.RouteList})
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func routesOf(o nodeOptions) (*fabricRoutes, error) {
 	return f, err
 }
 
-func (f *fabricRoutes) ask(n fabric.NodeID, req control.RouteRequest) (*control.Reservations, error) {
+func (f *fabricRoutes) askNode(n fabric.NodeID, req control.RouteRequest) (*control.Reservations, error) {
 	return askOf(f.everyNode, n, func(c *control.Client) (*control.Reservations, error) { return c.Routes(req) })
 }
 
@@ -207,13 +207,13 @@ func (o routeOptions) reserve() (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	plan, err := plans(f.routes, w, flows, existing)
+	plan, err := planRoutes(f.routes, w, flows, existing)
 	if err != nil {
 		return "", err
 	}
 	others := 0
 	if o.while != 0 {
-		others = plan.leave(existing)
+		others = plan.removeReserved(existing)
 	}
 	if err := f.install(o.id, plan.overrides); err != nil {
 		return "", err
@@ -232,8 +232,8 @@ func (o routeOptions) reserve() (text string, err error) {
 	return text + "\n", nil
 }
 
-// leave takes the routes out of a plan that other reservations have, and counts them.
-func (p *plan) leave(existing []topo.Override) int {
+// removeReserved takes the routes out of a plan that other reservations have, and counts them.
+func (p *plan) removeReserved(existing []topo.Override) int {
 	n := len(p.overrides)
 	p.overrides = slices.DeleteFunc(p.overrides, func(o topo.Override) bool {
 		return slices.ContainsFunc(existing, func(e topo.Override) bool { return e.From == o.From && e.To == o.To && e.Class == o.Class })
@@ -265,13 +265,13 @@ func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
 	}
 	for _, want := range []string{control.RouteCheck, control.RouteReserve} {
 		for i, n := range f.nodes {
-			_, err := f.ask(n, control.RouteRequest{Want: want, Reserve: s, Changes: f.has[i].Changes})
+			_, err := f.askNode(n, control.RouteRequest{Want: want, Reserve: s, Changes: f.has[i].Changes})
 			if err == nil {
 				continue
 			}
 			if want == control.RouteReserve { // undo it on the nodes that have it
 				for _, done := range f.nodes[:i] {
-					_, undo := f.ask(done, control.RouteRequest{Want: control.RouteRelease, Reserve: control.Reservation{ID: id}})
+					_, undo := f.askNode(done, control.RouteRequest{Want: control.RouteRelease, Reserve: control.Reservation{ID: id}})
 					err = errors.Join(err, undo)
 				}
 			}
@@ -296,7 +296,7 @@ func releaseRoutes(_ context.Context, _ program, o routeOptions) error {
 			continue
 		}
 		found = true
-		_, err := f.ask(n, control.RouteRequest{Want: control.RouteRelease, Reserve: control.Reservation{ID: o.id}})
+		_, err := f.askNode(n, control.RouteRequest{Want: control.RouteRelease, Reserve: control.Reservation{ID: o.id}})
 		errs = append(errs, err)
 	}
 	if !found {
@@ -316,7 +316,7 @@ type listedReservation struct {
 	Missing []fabric.NodeID `json:"missing"` // nodes that do not have it, such as those that came later
 }
 
-func (f *fabricRoutes) list() listed {
+func (f *fabricRoutes) listRoutes() listed {
 	l := listed{Adaptive: append([]fabric.NodeID{}, f.adaptive()...), Reservations: []listedReservation{}}
 	seen := make(map[string]bool)
 	for _, r := range f.has {
@@ -335,7 +335,7 @@ func listRoutes(_ context.Context, p program, o routeOptions) error {
 	if err != nil {
 		return err
 	}
-	l := f.list()
+	l := f.listRoutes()
 	if o.json {
 		return json.NewEncoder(p.stdout).Encode(l)
 	}
@@ -351,7 +351,7 @@ func listRoutes(_ context.Context, p program, o routeOptions) error {
 				cut++
 			}
 		}
-		missing := pick(len(s.Missing) == 0, "-", spaced(s.Missing))
+		missing := choose(len(s.Missing) == 0, "-", spaced(s.Missing))
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", s.ID, len(s.Overrides), classesOf(s.Reservation), cut, missing)
 	}
 	return w.Flush()

@@ -124,7 +124,7 @@ func TestPlans(t *testing.T) {
 		flows = append(flows, routing.Flow{From: i, To: (i + 5) % 16, Bytes: 50})
 	}
 	for _, router := range []string{"refine", "minmax", "minsum", "random", "dmodk", "alg3"} {
-		p, err := plans(routes, wish{router: router}, flows, nil)
+		p, err := planRoutes(routes, wish{router: router}, flows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestPlans(t *testing.T) {
 		if _, err := routes.With(p.overrides); err != nil {
 			t.Errorf("%s: %v", router, err)
 		}
-		again, err := plans(routes, wish{router: router}, flows, p.overrides)
+		again, err := planRoutes(routes, wish{router: router}, flows, p.overrides)
 		if err != nil || len(again.overrides)+again.refused < len(p.overrides) {
 			t.Errorf("%s beside itself: %d of %d, %v", router, len(again.overrides), len(p.overrides), err)
 		}
@@ -148,7 +148,7 @@ func TestLayers(t *testing.T) {
 	placed := 0
 	for range 6 {
 		for i := range int32(4) { // four channels in a ring, each path two of them
-			if l.place([]int32{i, (i + 1) % 4}) {
+			if l.placePath([]int32{i, (i + 1) % 4}) {
 				placed++
 			}
 		}
@@ -169,7 +169,7 @@ func TestLayers(t *testing.T) {
 	refused := 0
 	for range 2 {
 		for i := range int32(4) {
-			if !full.place(ring(i)) {
+			if !full.placePath(ring(i)) {
 				refused++
 			}
 		}
@@ -177,7 +177,7 @@ func TestLayers(t *testing.T) {
 	if refused > 0 || full.of.Cyclic() { // one way round for each layer
 		t.Errorf("%d refused", refused)
 	}
-	if full.place([]int32{0, 1, 2, 3, 0}) {
+	if full.placePath([]int32{0, 1, 2, 3, 0}) {
 		t.Error("a path that waits for itself was placed")
 	}
 }

@@ -60,9 +60,9 @@ func routeAdaptive(p program, o nodeOptions, on bool) error {
 		return control.RouteOrdered
 	}
 	for i, n := range f.nodes {
-		if _, err := f.ask(n, control.RouteRequest{Want: want(on)}); err != nil {
+		if _, err := f.askNode(n, control.RouteRequest{Want: want(on)}); err != nil {
 			for j, done := range f.nodes[:i] {
-				_, undo := f.ask(done, control.RouteRequest{Want: want(f.has[j].Adaptive)})
+				_, undo := f.askNode(done, control.RouteRequest{Want: want(f.has[j].Adaptive)})
 				err = errors.Join(err, undo)
 			}
 			return err

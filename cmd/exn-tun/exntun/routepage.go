@@ -55,7 +55,7 @@ difference of two outputs of exn-tun topo --json, or the growth since one.`,
 			if err := o.resolve(); err != nil {
 				return err
 			}
-			return o.run(c.Context())
+			return o.writePages(c.Context())
 		},
 	}
 	cli.Group(c.Flags(), "What", func(fs *pflag.FlagSet) {
@@ -69,10 +69,10 @@ difference of two outputs of exn-tun topo --json, or the growth since one.`,
 	return c
 }
 
-// run writes the page, once or repeatedly.
-func (o pageOptions) run(ctx context.Context) error {
+// writePages writes the page, once or repeatedly.
+func (o pageOptions) writePages(ctx context.Context) error {
 	for {
-		p, err := o.gather()
+		p, err := o.gatherPage()
 		if err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ const (
 	maxPageChannels  = 12
 )
 
-// gather asks the nodes and simulates.
-func (o pageOptions) gather() (*routePage, error) {
+// gatherPage asks the nodes and simulates.
+func (o pageOptions) gatherPage() (*routePage, error) {
 	f, err := routesOf(o.nodeOptions)
 	if err != nil {
 		return nil, err

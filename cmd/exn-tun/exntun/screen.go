@@ -15,7 +15,7 @@ import (
 func (r *report) printScreen(w io.Writer) {
 	s := r.Setup
 	if s.Faults != nil {
-		printWrapped(w, "links with faults: "+pick(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
+		printWrapped(w, "links with faults: "+choose(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
 	}
 	fmt.Fprintf(w, "exn0 works between %d nodes, each in a network namespace of its own:\n", s.Nodes)
 	r.printSummary(w)

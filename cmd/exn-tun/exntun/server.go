@@ -96,7 +96,7 @@ func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, 
 			}
 			done = nil // it went into the background
 		case <-timeout:
-			s.say("%q does not listen yet; going on", srv.command)
+			s.printProgress("%q does not listen yet; going on", srv.command)
 			return nil
 		case <-ctx.Done():
 			return errInterrupted
@@ -112,27 +112,27 @@ func (s *session) stopServers() {
 	}
 	began := time.Now()
 	for _, srv := range s.servers {
-		for killed := false; !srv.gone(); time.Sleep(time.Millisecond) {
+		for killed := false; !srv.hasEnded(); time.Sleep(time.Millisecond) {
 			if !killed && time.Since(began) > serverGrace {
 				killed = true
 				srv.signal(unix.SIGKILL)
 			}
 		}
-		srv.output.flush()
+		srv.output.writeOpenLine()
 	}
 }
 
 // signal sends sig to the server's process group. It fails only when all in it
 // have just ended.
 func (srv *server) signal(sig syscall.Signal) {
-	if !srv.gone() {
+	if !srv.hasEnded() {
 		_ = unix.Kill(-srv.cmd.Process.Pid, sig)
 	}
 }
 
-// gone reports whether the server has ended with all of its process group: the
+// hasEnded reports whether the server has ended with all of its process group: the
 // shell that started it may end first, and this process adopts the rest.
-func (srv *server) gone() bool {
+func (srv *server) hasEnded() bool {
 	select {
 	case <-srv.done:
 	default:
@@ -221,8 +221,8 @@ func (w *prefixWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// flush writes the line that has no end yet.
-func (w *prefixWriter) flush() {
+// writeOpenLine writes the line that has no end yet.
+func (w *prefixWriter) writeOpenLine() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.line) > 0 {

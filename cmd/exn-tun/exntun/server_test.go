@@ -45,8 +45,8 @@ func TestPrefixWriter(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	w.flush()
-	w.flush()
+	w.writeOpenLine()
+	w.writeOpenLine()
 	if got, want := b.String(), "node 2: one\nnode 2: two\nnode 2: \nnode 2: three\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

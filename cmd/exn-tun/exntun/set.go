@@ -56,12 +56,12 @@ exn-tun set link 1-2 down`,
 				return err
 			}
 			if link != nil {
-				return link.run(programOf(c), o)
+				return link.setOnNodes(programOf(c), o)
 			}
 			return runSet(o, settings)
 		},
 	}
-	o.define(c.Flags())
+	o.defineFlags(c.Flags())
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return settingAsFlag(c.Flags(), err) })
 	return c
 }

@@ -85,7 +85,7 @@ func (l layers) placeDetours(g *graph.Graph) (n int, err error) {
 			for _, e := range path {
 				o.Ports = append(o.Ports, e.Port)
 			}
-			if !l.place(channelsOf(g, o)) {
+			if !l.placePath(channelsOf(g, o)) {
 				refused++
 			}
 		}
@@ -96,8 +96,8 @@ func (l layers) placeDetours(g *graph.Graph) (n int, err error) {
 	return n, nil
 }
 
-// run sets the link on all nodes, or on none, and prints the effect.
-func (s *linkSetting) run(p program, o nodeOptions) error {
+// setOnNodes sets the link on all nodes, or on none, and prints the effect.
+func (s *linkSetting) setOnNodes(p program, o nodeOptions) error {
 	if o.node != nil {
 		return cli.Usagef("a link is set on all nodes: leave out --node")
 	}
@@ -119,7 +119,7 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	if n := len(routes.Parts()); n > 1 {
 		return fmt.Errorf("the link from node %d to node %d stays up: without it the fabric falls into %d parts", s.ends[0], s.ends[1], n)
 	}
-	round, left, err := f.check(routes)
+	round, left, err := f.checkCycles(routes)
 	if err != nil {
 		return fmt.Errorf("the link from node %d to node %d is unchanged: %w", s.ends[0], s.ends[1], err)
 	}
@@ -135,9 +135,9 @@ func (s *linkSetting) run(p program, o nodeOptions) error {
 	return nil
 }
 
-// check checks that routes close no cycle with the reservations. It returns how many pairs
+// checkCycles checks that routes close no cycle with the reservations. It returns how many pairs
 // leave their usual way (round), and how many reserved routes cross a cut link (left).
-func (f *fabricRoutes) check(routes *topo.Routes) (round, left int, err error) {
+func (f *fabricRoutes) checkCycles(routes *topo.Routes) (round, left int, err error) {
 	g, err := graph.FromTopology(f.topo.String(), routes)
 	if err != nil {
 		return 0, 0, err
@@ -152,7 +152,7 @@ func (f *fabricRoutes) check(routes *topo.Routes) (round, left int, err error) {
 			left++
 			continue
 		}
-		l.place(channelsOf(g, o))
+		l.placePath(channelsOf(g, o))
 	}
 	round, err = l.placeDetours(g)
 	return round, left, err
@@ -165,12 +165,12 @@ func (f *fabricRoutes) setLink(s *linkSetting) error {
 		want, back = back, want
 	}
 	for i, n := range f.nodes {
-		_, err := f.ask(n, control.RouteRequest{Want: want, Link: s.ends})
+		_, err := f.askNode(n, control.RouteRequest{Want: want, Link: s.ends})
 		if err == nil {
 			continue
 		}
 		for _, done := range f.nodes[:i] {
-			_, undo := f.ask(done, control.RouteRequest{Want: back, Link: s.ends})
+			_, undo := f.askNode(done, control.RouteRequest{Want: back, Link: s.ends})
 			err = errors.Join(err, undo)
 		}
 		return err

@@ -23,7 +23,7 @@ func writeSockets(w io.Writer, s *control.Sockets, m *moves, all bool) {
 			direct++
 		}
 	}
-	whose := pick(s.Node == 0, containerOf(s.Whose), fmt.Sprintf("node %d", s.Node))
+	whose := choose(s.Node == 0, containerOf(s.Whose), fmt.Sprintf("node %d", s.Node))
 	fmt.Fprintf(w, "%s, broker %s: %d of %d connections are direct\n", whose, printable(s.Broker), direct, len(s.Connections))
 	t := table{w: w}
 	lines := []string{"local|remote|side|process|device|mode|ring|sent|shadow|received|shadow"}
@@ -37,18 +37,18 @@ func writeSockets(w io.Writer, s *control.Sockets, m *moves, all bool) {
 			fmt.Sprintf("%v|%v|sent|%s", c.Local, c.Remote, messagesOf(c.Sent)),
 			"||received|"+messagesOf(c.Received))
 	}
-	t.rows("sockets", lines...)
+	t.writeRows("sockets", lines...)
 	moving := []string{movesHeader}
 	for i := range s.Connections {
-		if row := m.row(keyOf(&s.Connections[i])); row != "" {
+		if row := m.rowOf(keyOf(&s.Connections[i])); row != "" {
 			moving = append(moving, row)
 		}
 	}
 	if len(moving) > 1 {
-		t.rows("movement", moving...)
+		t.writeRows("movement", moving...)
 	}
 	if all {
-		t.rows("messages", messages...)
+		t.writeRows("messages", messages...)
 	}
 }
 
@@ -68,18 +68,18 @@ func containerOf(w control.Whose) string {
 // sideOf is which end it is.
 func sideOf(c connstats.Connection) string {
 	if c.UDP {
-		return pick(c.Server, "udp receiver", "udp sender")
+		return choose(c.Server, "udp receiver", "udp sender")
 	}
-	return pick(c.Server, "server", "client")
+	return choose(c.Server, "server", "client")
 }
 
 // whyOf says why a connection is in its mode, and which rule of exn-tun direct decides about it.
 func whyOf(c connstats.Connection) string {
 	why := c.Reason
 	if c.Rule != "" {
-		why += pick(why == "", "", ": ") + printableRule(c.Rule)
+		why += choose(why == "", "", ": ") + printableRule(c.Rule)
 	}
-	return pick(why == "", "", " ("+why+")")
+	return choose(why == "", "", " ("+why+")")
 }
 
 // printableRule is printable, and leaves spaces.
@@ -106,7 +106,7 @@ func throughOf(c connstats.Connection) string {
 
 // processOf names the owner of a connection.
 func processOf(c connstats.Connection) string {
-	name := pick(c.Program == "", "?", printable(c.Program))
+	name := choose(c.Program == "", "?", printable(c.Program))
 	if c.PID == 0 { // it is in a PID namespace that the broker does not see
 		return name
 	}

@@ -65,13 +65,13 @@ func TestMoves(t *testing.T) {
 			m.still = map[endKey]time.Time{ofClient: long, ofServer: long}
 			m.before = c.now
 		}
-		if got := m.row(ofClient); !strings.Contains(got, c.client) {
+		if got := m.rowOf(ofClient); !strings.Contains(got, c.client) {
 			t.Errorf("%s: client %q, want %q", c.what, got, c.client)
 		}
-		if got := m.row(ofClient); !strings.HasSuffix(got, "|1m0s|4") {
+		if got := m.rowOf(ofClient); !strings.HasSuffix(got, "|1m0s|4") {
 			t.Errorf("%q does not end with times", got)
 		}
-		if got := m.row(ofServer); !strings.Contains(got, c.server) {
+		if got := m.rowOf(ofServer); !strings.Contains(got, c.server) {
 			t.Errorf("%s: server %q, want %q", c.what, got, c.server)
 		}
 	}

@@ -64,7 +64,7 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 		o.host = !fs.Changed("fabric") && !fs.Changed("dir") && o.node == nil
 		return runStatus(c.Context(), programOf(c), o)
 	}
-	o.define(fs)
+	o.defineFlags(fs)
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "all there is to know about each node")
 	fs.BoolVarP(&o.all, "all", "a", false, "with -v counters that are 0, too; with --sockets messages")
 	fs.BoolVar(&o.sockets, "sockets", false, "direct sockets: how each connection goes, and why")
@@ -97,7 +97,7 @@ func runStatus(ctx context.Context, p program, o statusOptions) error {
 	}
 	l := &looker{o: o, wait: firstLook}
 	if !o.watch {
-		return l.print(ctx, p.stdout)
+		return l.printNodes(ctx, p.stdout)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -107,7 +107,7 @@ func runStatus(ctx context.Context, p program, o statusOptions) error {
 	for {
 		// The whole picture in one write.
 		var b bytes.Buffer
-		if err := l.print(ctx, &b); errors.Is(err, control.ErrNoNode) {
+		if err := l.printNodes(ctx, &b); errors.Is(err, control.ErrNoNode) {
 			fmt.Fprintln(p.stderr, cli.Text(err)) // it may come back
 		} else if err != nil {
 			return err
@@ -159,8 +159,8 @@ func carriedBy(s *control.Status) carried {
 	return t
 }
 
-// print looks at the selected nodes, and writes what the flags ask for.
-func (l *looker) print(ctx context.Context, w io.Writer) error {
+// printNodes looks at the selected nodes, and writes what the flags ask for.
+func (l *looker) printNodes(ctx context.Context, w io.Writer) error {
 	o := l.o
 	switch {
 	case o.top:
@@ -191,7 +191,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 		all, err := askAll(o.nodeOptions, (*control.Client).Status)
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Status) { writeStatus(w, s, o.all) })
 	}
-	nodes, err := l.look()
+	nodes, err := l.askNodes()
 	if err == nil && l.wait > 0 {
 		select {
 		case <-time.After(l.wait):
@@ -199,7 +199,7 @@ func (l *looker) print(ctx context.Context, w io.Writer) error {
 			return errInterrupted
 		}
 		l.wait = 0
-		nodes, err = l.look()
+		nodes, err = l.askNodes()
 	}
 	if err != nil && (!errors.Is(err, control.ErrNoNode) || !o.host) {
 		return err
@@ -257,8 +257,8 @@ func (o statusOptions) chosen(all []connstats.Connection) []connstats.Connection
 	return chosen
 }
 
-// look asks the nodes, and works out the rates since the last look.
-func (l *looker) look() ([]nodeLine, error) {
+// askNodes asks the nodes, and works out the rates since the last look.
+func (l *looker) askNodes() ([]nodeLine, error) {
 	nodes, err := askAll(l.o.nodeOptions, func(c *control.Client) (n nodeLine, err error) {
 		if n.Status, err = c.Status(); err != nil {
 			return n, err

@@ -24,7 +24,7 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 	fmt.Fprintln(w)
 	printWrapped(w, fmt.Sprintf("node %d of fabric %s in %s, namespace %s, process %d, up %v, %s, %s", s.Node, s.Fabric, s.Dir, namespaceOf(s), s.PID,
 		display.Age(s.Since), pathOf(s),
-		pick(s.RealTime, "real-time", "normal priority")))
+		choose(s.RealTime, "real-time", "normal priority")))
 	switch s.Interface.Elsewhere {
 	case "":
 	case control.Unknown:
@@ -36,13 +36,13 @@ func writeStatus(w io.Writer, s *control.Status, all bool) {
 		fmt.Fprintf(w, "topology %s\n", s.Topology)
 	}
 	if s.Listen != "" {
-		fmt.Fprintf(w, "nodes of other hosts connect to %s, %s\n", s.Listen, pick(s.Plaintext, "in plaintext", "encrypted"))
+		fmt.Fprintf(w, "nodes of other hosts connect to %s, %s\n", s.Listen, choose(s.Plaintext, "in plaintext", "encrypted"))
 	}
 	if s.Metrics != "" {
 		fmt.Fprintf(w, "metrics at %s\n", s.Metrics)
 	}
 	if s.Faults != nil {
-		fmt.Fprintf(w, "links with faults: %s\n", pick(*s.Faults == "", "none", *s.Faults))
+		fmt.Fprintf(w, "links with faults: %s\n", choose(*s.Faults == "", "none", *s.Faults))
 	}
 	t := table{w: w}
 	writeNeighbors(&t, s.Neighbors)
@@ -68,7 +68,7 @@ func pathOf(s *control.Status) string {
 	if s.Ethernet != nil {
 		return "Ethernet (TAP), netstack bypassed"
 	}
-	return pick(s.FastPath, "fast path", "no fast path")
+	return choose(s.FastPath, "fast path", "no fast path")
 }
 
 // Flags of an interface (linux/if.h), as ifconfig shows them.
@@ -96,7 +96,7 @@ func writeInterface(w io.Writer, i *control.Interface) {
 	for _, a := range i.Addrs {
 		if a.Addr().Is6() {
 			fmt.Fprintf(w, indent+"inet6 %v  prefixlen %d  scopeid %s\n", a.Addr(), a.Bits(),
-				pick(a.Addr().IsLinkLocalUnicast(), "0x20<link>", "0x0<global>"))
+				choose(a.Addr().IsLinkLocalUnicast(), "0x20<link>", "0x0<global>"))
 		}
 	}
 	s := i.Stats
@@ -123,9 +123,9 @@ func broadcastOf(p netip.Prefix) string {
 // table writes tables with a title.
 type table struct{ w io.Writer }
 
-// rows writes a title and a table: the first line has the names of the columns, which are separated
-// by "|".
-func (t *table) rows(title string, lines ...string) {
+// writeRows writes a title and a table: the first line has the names of the columns, which are
+// separated by "|".
+func (t *table) writeRows(title string, lines ...string) {
 	fmt.Fprintf(t.w, "\n%s\n", title)
 	if len(lines) == 1 {
 		fmt.Fprintln(t.w, "  none")
@@ -189,9 +189,9 @@ func writeNeighbors(t *table, neighbors []control.Neighbor) {
 		if n.Node != nil {
 			who = strconv.Itoa(*n.Node)
 		}
-		lines = append(lines, fmt.Sprintf("%v|%s|%s|%s", n.Addr, pick(n.MAC == "", "-", n.MAC), who, n.State))
+		lines = append(lines, fmt.Sprintf("%v|%s|%s|%s", n.Addr, choose(n.MAC == "", "-", n.MAC), who, n.State))
 	}
-	t.rows("neighbours", lines...)
+	t.writeRows("neighbours", lines...)
 }
 
 func writeRoutes(t *table, routes []control.Route) {
@@ -205,7 +205,7 @@ func writeRoutes(t *table, routes []control.Route) {
 	for _, r := range routes {
 		lines = append(lines, fmt.Sprintf("%v|%s|%s|%d", r.Dst, text(r.Gateway), text(r.Src), r.Metric))
 	}
-	t.rows("routes", lines...)
+	t.writeRows("routes", lines...)
 }
 
 func writePeers(t *table, peers []control.Peer) {
@@ -226,9 +226,9 @@ func writePeers(t *table, peers []control.Peer) {
 		}
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%v|%s|%s|%s|%s|%d|%s|%s|%s", p.Node, p.State, linkOf(p), hops,
 			display.Age(p.Since), times(p.Links), trip, sent, received, p.MTU,
-			pick(len(addrs) == 0, "-", strings.Join(addrs, " ")), pick(p.Endpoint == "", "this host", p.Endpoint), pick(p.Error == "", "-", p.Error)))
+			choose(len(addrs) == 0, "-", strings.Join(addrs, " ")), choose(p.Endpoint == "", "this host", p.Endpoint), choose(p.Error == "", "-", p.Error)))
 	}
-	t.rows("peers", lines...)
+	t.writeRows("peers", lines...)
 }
 
 // writeShared writes the traffic that crosses no link, if there is any.
@@ -238,7 +238,7 @@ func writeShared(t *table, shared []control.Shared) {
 		lines = append(lines, fmt.Sprintf("%d|%s|%d|%s|%d", s.Node, display.Bytes(s.Sent.Bytes), s.Sent.Messages, display.Bytes(s.Received.Bytes), s.Received.Messages))
 	}
 	if len(shared) > 0 {
-		t.rows("direct sockets in shared memory, on no link", lines...)
+		t.writeRows("direct sockets in shared memory, on no link", lines...)
 	}
 }
 
@@ -247,7 +247,7 @@ func writeStations(t *table, stations []control.Station) {
 	for _, s := range stations {
 		lines = append(lines, fmt.Sprintf("%s|%d|%v ago", s.MAC, s.Node, display.Age(s.Seen)))
 	}
-	t.rows("stations", lines...)
+	t.writeRows("stations", lines...)
 }
 
 // linkOf names the link that carries a peer's traffic.
@@ -258,7 +258,7 @@ func linkOf(p control.Peer) string {
 	case p.Endpoint == "":
 		return p.Link
 	}
-	text := p.Link + pick(p.Key == "" || strings.HasPrefix(p.Link, "ofi"), ", plaintext", ", encrypted")
+	text := p.Link + choose(p.Key == "" || strings.HasPrefix(p.Link, "ofi"), ", plaintext", ", encrypted")
 	if p.Congestion != "" {
 		text += ", " + p.Congestion
 	}
@@ -270,7 +270,7 @@ func writeGroups(t *table, groups []control.Group) {
 	for _, g := range groups {
 		lines = append(lines, fmt.Sprintf("%v|%d|%s", g.Addr, g.Group, strings.Trim(fmt.Sprint(g.Members), "[]")))
 	}
-	t.rows("multicast groups", lines...)
+	t.writeRows("multicast groups", lines...)
 }
 
 func times(n uint64) string {
@@ -303,7 +303,7 @@ func writeReceive(t *table, r *control.ReceiveStatus) {
 		lines = append(lines, fmt.Sprintf("%s|%d|%d|%d|%d|%.2f|%s|%d|%d|%s", u.Name, u.Interrupts, u.Coalesced, u.Polls,
 			u.Frames, perPoll, medianWork(u.WorkPerPoll), u.Budget, u.Exhausted, u.ITR))
 	}
-	t.rows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
+	t.writeRows(fmt.Sprintf("receive: mode %v, %s", r.Mode, coalesce), lines...)
 }
 
 // writeWaits writes how long packets waited, by the bounds that some exceeded.
@@ -326,7 +326,7 @@ func writeWaits(t *table, w *counter.WaitTimes) {
 		}
 		lines = append(lines, fmt.Sprintf("%s|%d|%.3f %%", bound, n, 100*float64(n)/float64(all)))
 	}
-	t.rows(fmt.Sprintf("data path: packets of this host waited for %v on average", display.Duration(w.Sum/time.Duration(all))), lines...)
+	t.writeRows(fmt.Sprintf("data path: packets of this host waited for %v on average", display.Duration(w.Sum/time.Duration(all))), lines...)
 }
 
 // medianWork returns the number of frames that half of the polls did not exceed.

@@ -40,7 +40,7 @@ func TestFoldColumns(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	(&table{&b}).rows("title", "a|"+strings.Repeat("b", 76)+"|c", "1||3", "1")
+	(&table{&b}).writeRows("title", "a|"+strings.Repeat("b", 76)+"|c", "1||3", "1")
 	if want := "\ntitle\n  a\n      " + strings.Repeat("b", 76) + "\n      c\n  1\n      3\n  1\n"; b.String() != want {
 		t.Errorf("%q, not %q", b.String(), want)
 	}

@@ -28,8 +28,8 @@ func writeSummary(w io.Writer, nodes []nodeLine) {
 	fmt.Fprintf(w, "fabric %s in %s: %s on this host\n", nodes[0].Fabric, nodes[0].Dir, display.Count(len(nodes), "node"))
 	lines := []string{"node|namespace|link|peers|in|out|direct|addresses"}
 	for _, n := range nodes {
-		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%s|%s|%s|%s", n.Node, namespaceOf(n.Status), n.link(),
-			n.peers(), rate(n.in), rate(n.out), n.direct(), n.addresses()))
+		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%s|%s|%s|%s", n.Node, namespaceOf(n.Status), n.linkText(),
+			n.peers(), rate(n.in), rate(n.out), n.directText(), n.addresses()))
 	}
 	(&table{w}).lines(lines...)
 	for _, n := range nodes {
@@ -47,7 +47,7 @@ func (n nodeLine) addresses() string {
 			list = append(list, a.Addr().String())
 		}
 	}
-	return pick(len(list) == 0, "-", strings.Join(list, " "))
+	return choose(len(list) == 0, "-", strings.Join(list, " "))
 }
 
 // namespaceOf names the namespace of a node.
@@ -68,8 +68,8 @@ func namespaceName(path string) string {
 // up is the state of a peer whose link works.
 const up = "up"
 
-// link says whether the interface is up, and which kinds of links reach its peers.
-func (n nodeLine) link() string {
+// linkText says whether the interface is up, and which kinds of links reach its peers.
+func (n nodeLine) linkText() string {
 	if n.Interface.Elsewhere != "" {
 		return "moved"
 	}
@@ -83,7 +83,7 @@ func (n nodeLine) link() string {
 		}
 	}
 	slices.Sort(kinds)
-	return pick(len(kinds) == 0, up, strings.Join(kinds, "+"))
+	return choose(len(kinds) == 0, up, strings.Join(kinds, "+"))
 }
 
 // peers returns how many peers are linked, of how many.
@@ -97,9 +97,9 @@ func (n nodeLine) peers() string {
 	return fmt.Sprintf("%d/%d", linked, len(n.Peers))
 }
 
-// direct returns how many connections in the node's namespace are direct, of how many that are
-// open.
-func (n nodeLine) direct() string {
+// directText returns how many connections in the node's namespace are direct, of how many that
+// are open.
+func (n nodeLine) directText() string {
 	if n.sockets == nil || n.sockets.Broker == "" {
 		return "-"
 	}

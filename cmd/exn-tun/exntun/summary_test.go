@@ -93,7 +93,7 @@ func TestChosen(t *testing.T) {
 // The screen shows what fits it, goes on when no node is up, and ends by a key or an error.
 func TestWatchModel(t *testing.T) {
 	m := &watchModel{ctx: t.Context(), l: &looker{o: statusOptions{nodeOptions: nodeOptions{dir: t.TempDir()}, interval: time.Second}}}
-	msg := m.look()
+	msg := m.readNodes()
 	if p, ok := msg.(picture); !ok || p.err != nil || !strings.Contains(p.text, "no node is up") {
 		t.Errorf("%+v", msg)
 	}

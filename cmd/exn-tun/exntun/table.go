@@ -20,10 +20,10 @@ const maxNodeLines = 8
 func (r *report) printTable(w io.Writer) {
 	s := r.Setup
 	printWrapped(w, fmt.Sprintf("%d nodes with exn0: MTU %d, eager up to %d bytes, %s, %s",
-		s.Nodes, s.MTU, s.EagerThreshold, pick(s.FastPath, "fast path", "no fast path"),
-		pick(s.RealTime, "real-time", "normal priority")))
+		s.Nodes, s.MTU, s.EagerThreshold, choose(s.FastPath, "fast path", "no fast path"),
+		choose(s.RealTime, "real-time", "normal priority")))
 	if s.Faults != nil {
-		printWrapped(w, "links with faults: "+pick(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
+		printWrapped(w, "links with faults: "+choose(*s.Faults == "", "none", strings.ReplaceAll(*s.Faults, ",", ", ")))
 	}
 	fmt.Fprintln(w)
 	for i, n := range r.Nodes {
@@ -127,7 +127,7 @@ func printCheck(w io.Writer, c check) {
 	const indent = "         "
 	for i, line := range display.Wrap(c.Name+": "+cli.Printable(c.Detail), tableWidth-len(indent)) {
 		if i == 0 {
-			fmt.Fprintf(w, "  %-6s %s\n", pick(c.OK, "ok", "FAILED"), line)
+			fmt.Fprintf(w, "  %-6s %s\n", choose(c.OK, "ok", "FAILED"), line)
 		} else {
 			fmt.Fprintln(w, indent+line)
 		}
@@ -136,7 +136,7 @@ func printCheck(w io.Writer, c check) {
 
 // verdict summarizes the report in one line.
 func (r *report) verdict() string {
-	failed := r.failed()
+	failed := r.failedChecks()
 	switch {
 	case r.Error != "":
 		return "The demonstration ended early: " + r.Error
@@ -152,7 +152,7 @@ func printWrapped(w io.Writer, text string) {
 	}
 }
 
-func pick(yes bool, a, b string) string {
+func choose(yes bool, a, b string) string {
 	if yes {
 		return a
 	}

@@ -34,7 +34,7 @@ first, then those whose bytes wait to be read, until q or SIGINT.`,
 		return runStatus(c.Context(), programOf(c), o)
 	}
 	fs := c.Flags()
-	o.define(fs)
+	o.defineFlags(fs)
 	fs.BoolVar(&once, "once", false, "print them once")
 	cli.Duration(fs, &o.interval, "interval", minDuration, maxDuration, "`TIME` between two looks (1s)")
 	return c
@@ -68,7 +68,7 @@ type topLine struct {
 func writeTop(w io.Writer, before, now map[endKey]*connstats.Connection, since time.Duration) {
 	var lines []topLine
 	for key, c := range now {
-		other := now[key.other()]
+		other := now[key.otherEnd()]
 		if other != nil && c.Server {
 			continue
 		}
@@ -86,8 +86,8 @@ func writeTop(w io.Writer, before, now map[endKey]*connstats.Connection, since t
 	fmt.Fprintf(w, row, "", "", "", "sends", "gets", "unread", "unread")
 	fmt.Fprintf(w, row, "process", "to", "by", "/s", "/s", "there", "here")
 	for _, t := range lines[:min(len(lines), topLines)] {
-		arrow := pick(t.Server, "< ", "> ")
-		fmt.Fprintf(w, row, processOf(*t.Connection), arrow+t.Remote.String(), pick(t.Mode == connstats.ModeDirect.String(), t.Path, pick(t.UDP, "udp", "tcp")),
+		arrow := choose(t.Server, "< ", "> ")
+		fmt.Fprintf(w, row, processOf(*t.Connection), arrow+t.Remote.String(), choose(t.Mode == connstats.ModeDirect.String(), t.Path, choose(t.UDP, "udp", "tcp")),
 			display.Bytes(t.out), display.Bytes(t.in), display.Bytes(t.byOther), display.Bytes(t.byThis))
 	}
 }

@@ -123,7 +123,7 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := f.add(n, t); err != nil {
+		if err := f.addAnswer(n, t); err != nil {
 			return nil, err
 		}
 	}
@@ -148,8 +148,8 @@ func topologyOf(o nodeOptions) (*fabricTopology, error) {
 	return &f, err
 }
 
-// add adds the answer of a node.
-func (f *fabricTopology) add(n fabric.NodeID, t *control.Topology) error {
+// addAnswer adds the answer of a node.
+func (f *fabricTopology) addAnswer(n fabric.NodeID, t *control.Topology) error {
 	if t == nil {
 		return fmt.Errorf("node %d has %w: start the nodes with the same exn-tun up --topology", n, errNoTopology)
 	}

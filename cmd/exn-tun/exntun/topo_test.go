@@ -102,7 +102,7 @@ func TestTopoAdd(t *testing.T) {
 		if err := json.Unmarshal(text, &answer); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.add(n, &answer); err != nil {
+		if err := f.addAnswer(n, &answer); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,10 +116,10 @@ func TestTopoAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.add(4, control.NewTopology(other, nil)); err == nil || !strings.Contains(err.Error(), "node 4 has another topology") {
+	if err := f.addAnswer(4, control.NewTopology(other, nil)); err == nil || !strings.Contains(err.Error(), "node 4 has another topology") {
 		t.Error(err)
 	}
-	if err := f.add(4, nil); err == nil || !strings.Contains(err.Error(), "--topology") {
+	if err := f.addAnswer(4, nil); err == nil || !strings.Contains(err.Error(), "--topology") {
 		t.Error(err)
 	}
 }

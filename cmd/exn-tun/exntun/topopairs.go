@@ -31,7 +31,7 @@ func pairsOf(o nodeOptions) (*fabricTopology, error) {
 		if s.Topology != "" {
 			return nil, fmt.Errorf("node %d has the topology %s, and others have none: start the nodes with the same exn-tun up --topology", n, s.Topology)
 		}
-		p.add(n, s)
+		p.addStatus(n, s)
 	}
 	return p.topology()
 }
@@ -45,8 +45,8 @@ type pairing struct {
 	shared []topo.Shared
 }
 
-// add adds the status of a node.
-func (p *pairing) add(n fabric.NodeID, s *control.Status) {
+// addStatus adds the status of a node.
+func (p *pairing) addStatus(n fabric.NodeID, s *control.Status) {
 	p.fabric = s.Fabric
 	p.nodes = append(p.nodes, n)
 	for _, peer := range s.Peers {

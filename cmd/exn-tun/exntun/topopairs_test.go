@@ -16,9 +16,9 @@ import (
 func TestTopoOfPairs(t *testing.T) {
 	var p pairing
 	p.sent = make(map[[2]fabric.NodeID]uint64)
-	p.add(7, &control.Status{Fabric: "lab", Peers: []control.Peer{{Node: 3, Link: "shm"}, {Node: 9}},
+	p.addStatus(7, &control.Status{Fabric: "lab", Peers: []control.Peer{{Node: 3, Link: "shm"}, {Node: 9}},
 		Counters: counter.List{{Name: "shm.node3.tx_bytes", Value: 1000}, {Name: "shm.node3.rx_bytes", Value: 5}, {Name: "shm.node31.tx_bytes", Value: 9}}})
-	p.add(3, &control.Status{Fabric: "lab", Peers: []control.Peer{{Node: 7, Link: "shm"}, {Node: 12, Link: "stream"}},
+	p.addStatus(3, &control.Status{Fabric: "lab", Peers: []control.Peer{{Node: 7, Link: "shm"}, {Node: 12, Link: "stream"}},
 		Shared:   []control.Shared{{Node: 7, Total: connstats.Total{Sent: connstats.Amount{Bytes: 2000, Messages: 2}}}, {Node: 3}},
 		Counters: counter.List{{Name: "stream.node12.tx_bytes", Value: 70}, {Name: "shm.node7.tx_bytes", Value: 5}}})
 	f, err := p.topology()

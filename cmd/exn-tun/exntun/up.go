@@ -104,7 +104,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 		defer logFile.Close()
 	}
 	cfg.Log = log
-	return o.serve(ctx, p, cfg, logFile)
+	return o.runNode(ctx, p, cfg, logFile)
 }
 
 // noCore has the process, and those that it starts, leave no core dump: it would have the node's
@@ -121,8 +121,8 @@ func noCore() error {
 	return nil
 }
 
-// serve runs the node, and announces when it is up.
-func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
+// runNode runs the node, and announces when it is up.
+func (o *upOptions) runNode(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
 	if cfg.Left = stored(cfg.Interface); cfg.Left == nil && o.replace {
 		if err := replace(ctx, &cfg); err != nil {
 			return err
@@ -130,7 +130,7 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	}
 	d, err := daemon.Start(cfg)
 	if errors.Is(err, tun.ErrNameTaken) {
-		forget(cfg.Interface) // what systemd keeps may have the name, and not fit
+		closeKept(cfg.Interface) // what systemd keeps may have the name, and not fit
 	}
 	if err != nil {
 		return running(cfg, err)
@@ -169,7 +169,7 @@ func (o *upOptions) serve(ctx context.Context, p program, cfg daemon.Config, log
 	}
 	if asked.Err() == nil {
 		// exn-tun down, not systemd, has ended the node, or it has failed: no restart is to come.
-		forget(cfg.Interface)
+		closeKept(cfg.Interface)
 	}
 	notify("STOPPING=1")
 	return errors.Join(waited, err, d.Close())
@@ -204,7 +204,7 @@ exn-tun down --fabric lab --node 2`,
 		Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return runDown(c.Context(), programOf(c), o) },
 	}
-	o.define(c.Flags())
+	o.defineFlags(c.Flags())
 	return c
 }
 

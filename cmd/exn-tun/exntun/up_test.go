@@ -362,7 +362,7 @@ func TestRootThreeDaemons(t *testing.T) {
 		if status, stdout, stderr = run(t.Context(), "set", "--dir", dir, "--node", "2", "mode="+mode); status != cli.ExitOK {
 			t.Errorf("set: %d, %s%s", status, stdout, stderr)
 		}
-		want := pick(realTime && mode == "napi", "real-time", "normal priority")
+		want := choose(realTime && mode == "napi", "real-time", "normal priority")
 		if _, stdout, _ = run(t.Context(), "status", "--dir", dir, "--node", "2", "-v"); !strings.Contains(stdout, want) {
 			t.Errorf("mode %s: not %s:\n%s", mode, want, stdout)
 		}

@@ -66,12 +66,12 @@ type picture struct {
 type tick struct{}
 
 // Init implements tea.Model.
-func (m *watchModel) Init() tea.Cmd { return m.look }
+func (m *watchModel) Init() tea.Cmd { return m.readNodes }
 
-// look is a tea.Cmd: it does not block the keys.
-func (m *watchModel) look() tea.Msg {
+// readNodes is a tea.Cmd: it does not block the keys.
+func (m *watchModel) readNodes() tea.Msg {
 	var b bytes.Buffer
-	err := m.l.print(m.ctx, &b)
+	err := m.l.printNodes(m.ctx, &b)
 	if errors.Is(err, control.ErrNoNode) { // it may come back
 		return picture{text: cli.Text(err) + "\n"}
 	}
@@ -95,7 +95,7 @@ func (m *watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.text = msg.text
 		return m, tea.Tick(m.l.o.interval, func(time.Time) tea.Msg { return tick{} })
 	case tick:
-		return m, m.look
+		return m, m.readNodes
 	}
 	return m, nil
 }
@@ -115,13 +115,13 @@ func (m *watchModel) fitting() string {
 		lines = append(lines[:room-1], fmt.Sprintf("... %d more lines, which have no room here", left))
 	}
 	for i, line := range lines {
-		lines[i] = cut(line, m.width)
+		lines[i] = shortenLine(line, m.width)
 	}
-	return strings.Join(append(lines, cut("q ends", m.width)), "\n")
+	return strings.Join(append(lines, shortenLine("q ends", m.width)), "\n")
 }
 
-// cut shortens a line to the width of the terminal; 0: it is not known.
-func cut(line string, width int) string {
+// shortenLine shortens a line to the width of the terminal; 0: it is not known.
+func shortenLine(line string, width int) string {
 	runes := []rune(line)
 	if width < 1 || len(runes) <= width {
 		return line

@@ -68,15 +68,15 @@ func New(l Libraries) *Spec {
 	if l.Musl != "" {
 		mounts = append(mounts, bind(l.Musl, Preload))
 	}
-	s.add(All, specs.ContainerEdits{Env: []string{ask, "LD_PRELOAD=" + Preload}, Mounts: mounts})
+	s.addDevice(All, specs.ContainerEdits{Env: []string{ask, "LD_PRELOAD=" + Preload}, Mounts: mounts})
 	if l.Preload != "" {
-		s.add(File, specs.ContainerEdits{Env: []string{ask}, Mounts: append(slices.Clone(mounts), bind(l.Preload, preloadEtc))})
+		s.addDevice(File, specs.ContainerEdits{Env: []string{ask}, Mounts: append(slices.Clone(mounts), bind(l.Preload, preloadEtc))})
 	}
-	s.add(Go, specs.ContainerEdits{Env: []string{ask}})
+	s.addDevice(Go, specs.ContainerEdits{Env: []string{ask}})
 	return s
 }
 
-func (s *Spec) add(name string, e specs.ContainerEdits) {
+func (s *Spec) addDevice(name string, e specs.ContainerEdits) {
 	s.spec.Devices = append(s.spec.Devices, specs.Device{Name: name, ContainerEdits: e})
 }
 

@@ -105,7 +105,7 @@ func (cfg Config) pairs(ctx context.Context, nodes []node) (all []Result, err er
 		servers = append(servers, serverPod(i, n.label, cfg.Image))
 	}
 	cfg.Say(fmt.Sprintf("starting a server on each of %d nodes", len(nodes)))
-	states, err := cfg.start(ctx, servers, func(s podState) bool { return s.phase == "Running" && s.ip != "" || s.phase == "Failed" })
+	states, err := cfg.startPods(ctx, servers, func(s podState) bool { return s.phase == "Running" && s.ip != "" || s.phase == "Failed" })
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (cfg Config) pairs(ctx context.Context, nodes []node) (all []Result, err er
 		return all, nil
 	}
 	cfg.Say(fmt.Sprintf("connecting %d clients", len(clients)))
-	if states, err = cfg.start(ctx, clients, func(s podState) bool { return s.phase == "Succeeded" || s.phase == "Failed" }); err != nil {
+	if states, err = cfg.startPods(ctx, clients, func(s podState) bool { return s.phase == "Succeeded" || s.phase == "Failed" }); err != nil {
 		return nil, err
 	}
 	for _, t := range tries {
@@ -175,8 +175,9 @@ func (s podState) problem() string {
 	return "it is not there"
 }
 
-// start starts pods, and waits until all of them are as far as they should be, or for cfg.Within.
-func (cfg Config) start(ctx context.Context, pods []object, far func(podState) bool) (map[string]podState, error) {
+// startPods starts pods, and waits until all of them are as far as they should be, or for
+// cfg.Within.
+func (cfg Config) startPods(ctx context.Context, pods []object, far func(podState) bool) (map[string]podState, error) {
 	input, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": pods})
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func Annotation(ctx context.Context, root, container, name string) (string, erro
 		if _, err := os.Stat(path); err != nil {
 			continue
 		}
-		value, found, err := ask(ctx, path, container, name)
+		value, found, err := askRuntime(ctx, path, container, name)
 		if found {
 			return value, nil
 		}
@@ -36,8 +36,8 @@ func Annotation(ctx context.Context, root, container, name string) (string, erro
 	return "", errors.Join(errs...)
 }
 
-// ask asks one runtime. found false: it does not have the container.
-func ask(ctx context.Context, socket, container, name string) (value string, found bool, err error) {
+// askRuntime asks one runtime. found false: it does not have the container.
+func askRuntime(ctx context.Context, socket, container, name string) (value string, found bool, err error) {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return "", false, err

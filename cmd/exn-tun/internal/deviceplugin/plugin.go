@@ -61,7 +61,7 @@ func Run(ctx context.Context, c Config) error {
 		if !p.stands() {
 			p.close()
 			var err error
-			p, err = begin(ctx, c)
+			p, err = startPlugin(ctx, c)
 			switch {
 			case err == nil:
 				said = ""
@@ -94,8 +94,8 @@ var _ api.DevicePluginServer = (*plugin)(nil)
 
 func (c Config) socket(name string) string { return filepath.Join(c.Dir, name) }
 
-// begin serves, and registers with the kubelet.
-func begin(ctx context.Context, c Config) (p *plugin, err error) {
+// startPlugin serves, and registers with the kubelet.
+func startPlugin(ctx context.Context, c Config) (p *plugin, err error) {
 	p = &plugin{c: c, server: grpc.NewServer(), ended: make(chan struct{}), done: make(chan struct{})}
 	if p.kubelet, err = os.Stat(c.socket(kubeletName)); err != nil {
 		return nil, err
@@ -141,11 +141,11 @@ func (p *plugin) register(ctx context.Context) error {
 
 // stands reports whether both sockets are those of when it was registered.
 func (p *plugin) stands() bool {
-	return p != nil && same(p.own, p.c.socket(socketName)) && same(p.kubelet, p.c.socket(kubeletName))
+	return p != nil && sameFile(p.own, p.c.socket(socketName)) && sameFile(p.kubelet, p.c.socket(kubeletName))
 }
 
-// same reports whether a file is the one of before. An inode's number may come again.
-func same(before fs.FileInfo, path string) bool {
+// sameFile reports whether a file is the one of before. An inode's number may come again.
+func sameFile(before fs.FileInfo, path string) bool {
 	now, err := os.Stat(path)
 	return err == nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime())
 }
@@ -158,7 +158,7 @@ func (p *plugin) close() {
 	close(p.done)
 	p.server.Stop()
 	<-p.ended
-	if path := p.c.socket(socketName); p.own != nil && same(p.own, path) {
+	if path := p.c.socket(socketName); p.own != nil && sameFile(p.own, path) {
 		_ = os.Remove(path) // a later plugin would, too
 	}
 }
@@ -193,13 +193,13 @@ func (p *plugin) Allocate(_ context.Context, r *api.AllocateRequest) (*api.Alloc
 				return nil, status.Errorf(codes.InvalidArgument, "there is no device %q", id)
 			}
 		}
-		a.ContainerResponses = append(a.ContainerResponses, p.given())
+		a.ContainerResponses = append(a.ContainerResponses, p.containerResponse())
 	}
 	return a, nil
 }
 
-// given is what a container is given.
-func (p *plugin) given() *api.ContainerAllocateResponse {
+// containerResponse is what a container is given.
+func (p *plugin) containerResponse() *api.ContainerAllocateResponse {
 	if p.c.ByName {
 		return &api.ContainerAllocateResponse{CdiDevices: []*api.CDIDevice{{Name: cdi.Qualified(cdi.All)}}}
 	}

@@ -15,7 +15,7 @@ import (
 // Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
-		kernel, memory, barrier, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
+		kernel, checkMemory, barrier, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
 		cpus, governor, realTime, congestion, buffers, listing52, backlog,
 	}
 	var all []Finding
@@ -25,7 +25,7 @@ func Examine(h Host) []Finding {
 	return all
 }
 
-func one(f Finding) []Finding { return []Finding{f} }
+func oneFinding(f Finding) []Finding { return []Finding{f} }
 
 // Kernel versions: SO_NETNS_COOKIE came with 5.14, the newest that is needed.
 const needMajor, needMinor = 5, 14
@@ -37,24 +37,24 @@ func kernel(h Host) []Finding {
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		f.Verdict, f.Found = Note, "unknown version "+strconv.Quote(release)
-		return one(f)
+		return oneFinding(f)
 	}
 	if major < needMajor || major == needMajor && minor < needMinor {
 		f.Verdict = Fail
 		f.Change = fmt.Sprintf("use Linux %d.%d or later", needMajor, needMinor)
 		f.Why = "the broker of direct sockets tells network namespaces apart by SO_NETNS_COOKIE; shared memory is protected by F_SEAL_FUTURE_WRITE (5.1)"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
-func memory(h Host) []Finding {
+func checkMemory(h Host) []Finding {
 	f := Finding{Check: "sealed memory", Verdict: OK, Found: "memfd with seals"}
 	if err := h.SealedMemory(); err != nil {
 		f.Verdict, f.Found = Fail, err.Error()
 		f.Change = "allow memfd_create and fcntl(F_ADD_SEALS), for example in the container's seccomp profile"
 		f.Why = "daemons and direct sockets share memory by sealed memfds only"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func barrier(h Host) []Finding {
@@ -64,7 +64,7 @@ func barrier(h Host) []Finding {
 		f.Change = "allow membarrier(2), for example in the container's seccomp profile"
 		f.Why = "without it every message of a direct socket costs a fence of its sender"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func tunDevice(h Host) []Finding {
@@ -81,7 +81,7 @@ func tunDevice(h Host) []Finding {
 		}
 		f.Why = "exn0 is a TUN device; direct sockets on loopback (exn-run --loopback) do without"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func namespaces(h Host) []Finding {
@@ -91,7 +91,7 @@ func namespaces(h Host) []Finding {
 		f.Change = "run as root, or allow user namespaces: sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those that exist)"
 		f.Why = "exn-tun demo and the tests put each node into a namespace of its own; exn-tun up does not need it"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func anyNetwork(h Host) []Finding {
@@ -101,7 +101,7 @@ func anyNetwork(h Host) []Finding {
 		f.Change = "run as root of the host, on Linux 5.15 or later with BPF, CONFIG_CGROUP_BPF and cgroup2"
 		f.Why = "exn-tun agent needs it to join containers over their own networks, and ends without it: there they stay on TCP; exn-tun up and exn-run --loopback do without"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 // Podman's own packages only recommend what its networks need.
@@ -113,7 +113,7 @@ func podman(h Host) []Finding {
 	_, noNFT := h.LookPath("nft")
 	f := Finding{Check: "podman's networks", Verdict: OK, Found: "iptables"}
 	if noIPTables == nil {
-		return one(f)
+		return oneFinding(f)
 	}
 	f.Verdict, f.Found = Note, "nft, no iptables"
 	f.Change = "if podman says netavark: \"No such file or directory\": apt-get install iptables"
@@ -122,7 +122,7 @@ func podman(h Host) []Finding {
 		f.Verdict, f.Found = Warn, "neither iptables nor nft"
 		f.Change = "apt-get install iptables"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func capabilities(h Host) []Finding {
@@ -132,7 +132,7 @@ func capabilities(h Host) []Finding {
 		f.Change = "run exn-tun up as root or with setcap cap_net_admin,cap_sys_nice+ep; exn-tun demo makes a user namespace instead"
 		f.Why = "setting an interface up needs this capability"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 // A direct connection has two descriptors: the socket and its doorbell.
@@ -148,7 +148,7 @@ func descriptors(h Host) []Finding {
 			f.Verdict = Warn
 		}
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 const goodMaps = 65530
@@ -163,22 +163,22 @@ func mappings(h Host) []Finding {
 		f.Verdict, f.Change = Warn, fmt.Sprintf("sysctl vm.max_map_count=%d", goodMaps)
 		f.Why = "each direct connection is a mapping in both of its processes"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func compiler(h Host) []Finding {
 	f := Finding{Check: "preload library", Verdict: OK}
 	if f.Found = h.Library(); f.Found != "" {
-		return one(f)
+		return oneFinding(f)
 	}
 	if path, err := h.LookPath("cc"); err == nil {
 		f.Found = "built when needed, by " + path
-		return one(f)
+		return oneFinding(f)
 	}
 	f.Verdict, f.Found = Warn, "not installed, and no C compiler"
 	f.Change = "install gcc and libc6-dev, or put libexnds.so beside exn-run or into /usr/lib/exnet"
 	f.Why = "exn-run gives programs a library that it builds once for each user"
-	return one(f)
+	return oneFinding(f)
 }
 
 func cpus(h Host) []Finding {
@@ -187,7 +187,7 @@ func cpus(h Host) []Finding {
 		f.Verdict, f.Change = Note, "use two CPUs or more"
 		f.Why = "with one CPU, the two ends of a connection and the data path take turns; nothing can be gained by spinning"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 // governor checks the CPU governor (thesis, section 5.6.1.2).
@@ -209,7 +209,7 @@ func governor(h Host) []Finding {
 		f.Verdict, f.Change = Warn, "cpupower frequency-set -g performance"
 		f.Why = "a CPU that saves power wakes late and runs slowly (thesis section 5.6.1.2)"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func realTime(h Host) []Finding {
@@ -219,7 +219,7 @@ func realTime(h Host) []Finding {
 		f.Change = "run exn-tun up as root, or with setcap cap_net_admin,cap_sys_nice+ep"
 		f.Why = "under the fair scheduler the data path is runnable but not running a fifth of the time when programs are busy"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 func congestion(h Host) []Finding {
@@ -232,7 +232,7 @@ func congestion(h Host) []Finding {
 		f.Verdict, f.Change = Note, "sysctl net.ipv4.tcp_congestion_control=cubic (the thesis has htcp)"
 		f.Why = "BBR paces what it sends: over loopback and exn0 it moves about half of what cubic does"
 	}
-	return one(f)
+	return oneFinding(f)
 }
 
 // buffers checks the sizes of listing 5.2, which suit a long link of 100 Gbit/s. On one host a
@@ -296,5 +296,5 @@ func backlog(h Host) []Finding {
 		f.Verdict, f.Change = Note, fmt.Sprintf("sysctl net.core.somaxconn=%d", enough)
 		f.Why = "connections that come faster than a server accepts them are refused beyond it"
 	}
-	return one(f)
+	return oneFinding(f)
 }

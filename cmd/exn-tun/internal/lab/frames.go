@@ -30,12 +30,12 @@ type Frames struct {
 // FramesOf adds up the frames of all nodes.
 func FramesOf(l *Lab) (f Frames) {
 	for _, n := range l.Cluster.Nodes {
-		f.add(n.Interface.Stats().Port)
+		f.addStats(n.Interface.Stats().Port)
 	}
 	return f
 }
 
-func (f *Frames) add(s exteth.Stats) {
+func (f *Frames) addStats(s exteth.Stats) {
 	f.Eager.Sent += s.TxEager
 	f.Eager.Received += s.RxEager
 	f.Rendezvous.Sent += s.TxRendezvous
@@ -81,10 +81,10 @@ func (f Frames) Lost(n int) string {
 	return ""
 }
 
-// settle waits briefly for the frames that the kernel sends when an interface comes up, and
+// waitFrames waits briefly for the frames that the kernel sends when an interface comes up, and
 // returns the counts. Some of these frames leave before the other nodes are on the fabric, and
 // never arrive.
-func settle(l *Lab) Frames {
+func waitFrames(l *Lab) Frames {
 	const interval, most, quiet = 5 * time.Millisecond, 40, 3
 	now, same := FramesOf(l), 0
 	for range most {

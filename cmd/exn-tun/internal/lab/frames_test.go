@@ -40,9 +40,9 @@ func TestFramesLost(t *testing.T) {
 
 func TestFramesAddAndMinus(t *testing.T) {
 	var f Frames
-	f.add(exteth.Stats{TxEager: 1, RxEager: 2, TxRendezvous: 3, RxRendezvous: 4, TxGroup: 5, RxGroup: 6, TxMissed: 7, TxTimeout: 8})
+	f.addStats(exteth.Stats{TxEager: 1, RxEager: 2, TxRendezvous: 3, RxRendezvous: 4, TxGroup: 5, RxGroup: 6, TxMissed: 7, TxTimeout: 8})
 	early := f
-	f.add(exteth.Stats{TxEager: 10, RxEager: 20, TxRendezvous: 30, RxRendezvous: 40, TxGroup: 50, RxGroup: 60, TxMissed: 70, TxTimeout: 80})
+	f.addStats(exteth.Stats{TxEager: 10, RxEager: 20, TxRendezvous: 30, RxRendezvous: 40, TxGroup: 50, RxGroup: 60, TxMissed: 70, TxTimeout: 80})
 	want := Frames{Way{10, 20}, Way{30, 40}, Way{50, 60}, 70, 80}
 	if got := f.Minus(early); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -92,7 +92,7 @@ func TestFramesSlowNode(t *testing.T) {
 	}
 	count := func() (f Frames) {
 		for _, p := range ports {
-			f.add(p.Stats())
+			f.addStats(p.Stats())
 		}
 		return f
 	}

@@ -72,7 +72,7 @@ func New(cfg node.ClusterConfig, fair bool) (l *Lab, err error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	l.start = settle(l)
+	l.start = waitFrames(l)
 	return l, nil
 }
 

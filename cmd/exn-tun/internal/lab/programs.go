@@ -80,7 +80,7 @@ func Programs(ctx context.Context, p Path, f Family) (names []string, err error)
 		if !q.here() {
 			continue
 		}
-		if err := q.run(ctx, p, f, file, sha256.Sum256(data)); err != nil {
+		if err := q.sendFile(ctx, p, f, file, sha256.Sum256(data)); err != nil {
 			return names, fmt.Errorf("%s: %w", q.name, err)
 		}
 		names = append(names, q.name)
@@ -101,8 +101,8 @@ func (q pair) here() bool {
 // portLine is what a server prints.
 var portLine = regexp.MustCompile(`^port (\d+)\n$`)
 
-// run sends the file from the server in b to the client in a.
-func (q pair) run(ctx context.Context, p Path, f Family, file string, sum [sha256.Size]byte) (err error) {
+// sendFile sends the file from the server in b to the client in a.
+func (q pair) sendFile(ctx context.Context, p Path, f Family, file string, sum [sha256.Size]byte) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programsTime, fmt.Errorf("not done within %v", programsTime))
 	defer cancel()
 	addr := p.B.Addrs[f].String()

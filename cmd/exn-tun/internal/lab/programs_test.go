@@ -43,7 +43,7 @@ func TestRootPrograms(t *testing.T) {
 		{[]string{"sh", "-c", "echo port 7; echo late >&2; exit 4"}, []string{"sh", "-c", "cat " + file}, "exit status 4: late"},
 		{begin, []string{"sh", "-c", "cat " + file}, ""},
 	} {
-		err := pair{server: test.server, client: test.client}.run(t.Context(), path, V4, file, sha256.Sum256([]byte("data\n")))
+		err := pair{server: test.server, client: test.client}.sendFile(t.Context(), path, V4, file, sha256.Sum256([]byte("data\n")))
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q, %q: %v", test.server, test.client, err)
 		}

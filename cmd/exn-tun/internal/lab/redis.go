@@ -115,7 +115,7 @@ func (r Redis) Measure(ctx context.Context, p Path, direct bool) (perSecond floa
 	if err != nil {
 		return 0, err
 	}
-	server, said := programOf(ctx, r.under(direct, "", "redis-server", "--bind", addr, "--port", port,
+	server, said := programOf(ctx, r.underRun(direct, "", "redis-server", "--bind", addr, "--port", port,
 		"--protected-mode", "no", "--save", "", "--appendonly", "no", "--dir", dir))
 	server.Stdout = said // it reports errors there
 	if err := p.B.NS.Start(server); err != nil {
@@ -140,7 +140,7 @@ func (r Redis) Measure(ctx context.Context, p Path, direct bool) (perSecond floa
 	if direct {
 		report = filepath.Join(dir, "report")
 	}
-	client, complaint := programOf(ctx, r.under(direct, report, "redis-benchmark", "-h", addr, "-p", port,
+	client, complaint := programOf(ctx, r.underRun(direct, report, "redis-benchmark", "-h", addr, "-p", port,
 		"-c", strconv.Itoa(RedisClients), "-n", strconv.Itoa(r.Requests), "-t", "get", "--csv"))
 	var out bytes.Buffer
 	client.Stdout = &out
@@ -158,8 +158,8 @@ func (r Redis) Measure(ctx context.Context, p Path, direct bool) (perSecond floa
 	return redisRate(out.String())
 }
 
-// under returns the arguments of a program, with exn-run before it if it is to be direct.
-func (r Redis) under(direct bool, report string, argv ...string) []string {
+// underRun returns the arguments of a program, with exn-run before it if it is to be direct.
+func (r Redis) underRun(direct bool, report string, argv ...string) []string {
 	if !direct {
 		return argv
 	}
