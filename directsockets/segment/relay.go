@@ -238,11 +238,11 @@ func (r *Relay) Rings() (out, in []byte) {
 	return at(1 - r.e.side), at(r.e.side)
 }
 
-// Part ends what this node carries of the program. Unless the direction ends by itself, the program
-// finds FALLEN_BACK, and sends on the shadow what comes after the messages that Take and Pack have
-// returned; those return no more. Call it when they have found none. done: nothing more of the
-// program is to be carried, and say is what the far program is to find with CLOSED. Otherwise call
-// it again when the program has said or sent something.
+// Part ends the direction that this node carries for the program here. Call it when Take and Pack
+// have found no message; from then on they return none. Unless the direction ends by itself, the
+// program finds FALLEN_BACK, and sends on the shadow what follows the messages already taken. done:
+// nothing of the program remains to be carried, and say is what the far program is to find with
+// CLOSED. Not done: call Part again when the program has said or sent something.
 func (r *Relay) Part() (say MarkFlags, done bool) {
 	e := r.e
 	if r.said&MarkFallenBack == 0 {
@@ -263,7 +263,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
 		return say, say != 0
 	}
-	// What the program sends after this barrier it looks for FALLEN_BACK after.
+	// After each message that it sends behind this barrier, the program looks for FALLEN_BACK.
 	e.armFlag(armRX)
 	returned := e.PeerReturned()
 	_, _, more := e.status()
@@ -310,13 +310,13 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 }
 
 // Position is how far the far program's messages have come here: how many Put has taken, and the
-// sum of the advances of their RMA_INFOs. It is what Rewind of the node there wants to know.
+// sum of the advances of their RMA_INFOs. The far node passes it to Rewind.
 func (r *Relay) Position() (count, advances uint64) { return r.in.count, r.in.advances }
 
-// Rewind has Take and Pack return once more the messages that have not come to the far node. That
-// node says by its Position how many have come. The segment still has the others, as the far
-// program has not given them back. bytes is how much data they have. ErrRelay: so many cannot have
-// come.
+// Rewind makes Take and Pack return again the messages that have not reached the far node. count
+// and advances are that node's Position. The segment still holds these messages, because the far
+// program has not given them back. bytes is how much data they have. ErrRelay: the position is
+// impossible.
 func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
 	o := &r.out
 	if r.e.bad.Load() {
@@ -393,17 +393,18 @@ func (r *Relay) Fetch(m *Message, p []byte) {
 	r.e.rx.mem.Part(off, n).CopyTo(p)
 }
 
-// Silent reports whether the program has sent nothing yet, or nothing since the PAUSE that Quiet
-// was for: the next slot is empty, and not because the program has given back a page that was
-// consumed. It may be called from any goroutine.
+// Silent reports whether the program has sent nothing yet, or nothing since Quiet was called for
+// its PAUSE. The next slot is then empty. A slot that is empty because the program has given back
+// a consumed page does not count. It may be called from any goroutine.
 func (r *Relay) Silent() bool {
 	n, x := r.quiet.Load(), &r.e.rx
 	lap := word(x.queue[n&uint64(len(x.queue)-1)].Status.Load()).lap()
 	return lap != uint32(n>>x.shift+1) && r.e.own.consumed.Load() <= n
 }
 
-// Quiet has the program be Silent until it sends the next message, and reports that its last one
-// is PAUSE. Call it when all that Take and Pack have returned has come.
+// Quiet makes Silent true until the program sends its next message. It does so, and returns true,
+// only if the program's last message is PAUSE. Call it when all that Take and Pack have returned
+// has reached the far node.
 func (r *Relay) Quiet() bool {
 	if !r.out.afterPause() {
 		return false
@@ -533,16 +534,16 @@ func (r *Relay) Resumed(consumed uint64) bool {
 	return r.in.phase == laneShadow && consumed != r.in.count
 }
 
-// Unread reports whether the far program may wait for room: much of what it sent was not consumed,
-// or was and the far node does not know it. consumed and freed are what the far node knows.
+// Unread reports whether the far program may wait for room: much of what it sent is not consumed,
+// or the far node does not know that it is. consumed and freed are what the far node knows.
 func (r *Relay) Unread(consumed, freed uint64) bool {
 	t := &r.e.tx
 	pauses := r.in.phase == lanePaused && t.consumed != r.in.count // the far program waits for that
 	return t.sent-consumed >= uint64(len(t.queue)/2) || t.put-freed >= r.in.ring/2 || pauses || r.Resumed(consumed)
 }
 
-// Arm has the doorbell ring when the program sends or says something, or, with space, when
-// it consumes. True: it has already.
+// Arm has the doorbell ring when the program sends or says something, or, with space, when it
+// consumes. True: the program has done so already.
 func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
 	e := r.e
 	flags := uint32(armRX)
@@ -574,13 +575,12 @@ func (r *Relay) Bell() int {
 // Awake takes the armings back and reads the doorbell empty.
 func (r *Relay) Awake() { r.e.Awake() }
 
-// Apart has f call what may take as long as the program likes: what closes descriptors that it has
-// sent over the doorbell, which breaks the protocol, or a doorbell in which some may lie. Call it
-// before use.
+// Apart sets the function that runs the calls which the program can make last as long as it likes.
+// They close descriptors that the program has sent over the doorbell, against the protocol, or the
+// doorbell in which such descriptors may lie. Call it before use.
 func (r *Relay) Apart(f func(end func())) { r.e.apart = f }
 
-// Close closes the node's end: the far program has closed, or with reset, is not to be
-// reached any more.
+// Close closes the node's end: the far program has closed or, with reset, can no longer be reached.
 func (r *Relay) Close(reset bool) error {
 	e, bell := r.e, r.Bell()
 	if e.apart == nil {
