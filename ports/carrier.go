@@ -33,7 +33,7 @@ type carrier struct {
 
 	mu      sync.Mutex
 	joining []*farPair // +checklocks:mu
-	// over: the descriptors are closed.
+	// closed: the descriptors are closed.
 	closed bool // +checklocks:mu
 
 	// The driver's.

@@ -69,8 +69,8 @@ type farPair struct {
 	state pairState // the server's lock guards it
 	// requests of the far port. It cannot overflow if the far node keeps the rules.
 	requests chan farMessage
-	// ended is closed when the pair does not last, cut in pairCut, and over in pairOver, for those
-	// who wait without the server's lock.
+	// ended is closed when the pair does not last, cut in pairCut, and overDone in pairOver, for
+	// those who wait without the server's lock.
 	ended, cut, overDone chan struct{}
 	// next: the far port has ended, and the next one with its VPID wants to be paired with ours.
 	// It is answered when the pair is over. The server's lock guards it.

@@ -19,7 +19,7 @@ type offer struct {
 	// ends are those in the segment's header, which are the client's socket's. key has the
 	// server's, which differ if addresses are translated on the way.
 	ends wire.Key
-	// of: the client's socket or, from a peer, the server's here; zero: TCP is in user space.
+	// socket is the client's or, from a peer, the server's here; zero: TCP is in user space.
 	socket shadow
 	// flow: the sockets of an offer of UDP; nil: it is of TCP.
 	flow    *flowEnds

@@ -17,7 +17,7 @@ import (
 // Concurrency: all methods may be called from many goroutines.
 type refusals struct {
 	mu sync.Mutex
-	// of: one for each value of the lowest bits of a process ID; nil: none was refused.
+	// bySlot: one for each value of the lowest bits of a process ID; nil: none was refused.
 	bySlot []refusal // +checklocks:mu
 }
 

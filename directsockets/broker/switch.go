@@ -130,7 +130,7 @@ func (s *Server) offered(o *offer, key wire.Key, pid int) switchEnd {
 type Switch struct {
 	mu    sync.Mutex
 	rules []*Rule // +checklocks:mu
-	// held: those of Hold, which come before the rules.
+	// heldRules: those of Hold, which come before the rules.
 	heldRules []*Rule // +checklocks:mu
 }
 
