@@ -412,7 +412,7 @@ func (m *mModel) check(w mWorld) {
 		case (e.shut || e.broken) && e.connected > 0 && e.shutdown == 0:
 			m.fail("it has ended, and hears nothing of it: %+v", *e)
 		case e.shut || e.broken:
-		case e.accepted && ended && e.connected+e.failed == 0:
+		case e.accepted && e.connected+e.failed == 0:
 			m.fail("it has accepted, and hears nothing: %+v", *e)
 		case i == 0 && e.state != stIdle && ended && e.connected+e.failed == 0, i == 1 && e.state == stAccepting && ended:
 			m.fail("it waits for ever: %+v", *e)
@@ -448,6 +448,7 @@ var faults = []struct {
 	near bool // it is found on one host
 }{
 	{"accepting", "first", step{}, true},                      // what overtakes READY is lost
+	{"accepting", "ready", step{}, true},                      // it waits for ever
 	{"early", "ready", step{"connected", "tell"}, true},       // told twice
 	{"accepting", "died", step{"down", "free"}, true},         // nobody is told
 	{"asked", "failed", step{"down", "free"}, true},           // nobody is told
