@@ -234,17 +234,20 @@ func (e *Engine) wait(to fabric.NodeID, n uint64) bool {
 	if e.stalledLocked(to) {
 		return false
 	}
-	late := false
-	defer time.AfterFunc(e.stall, func() {
+	var p patience
+	p.timer = time.AfterFunc(e.stall, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		late = true
-		e.credit.Broadcast()
-	}).Stop()
-	for e.returns[to] == n && !e.closed && !late {
+		if p.tick() {
+			e.credit.Broadcast()
+		}
+	})
+	p.begin(e.stall)
+	defer p.end()
+	for e.returns[to] == n && !e.closed && !p.over() {
 		e.credit.Wait()
 	}
-	if late && e.returns[to] == n && !e.closed {
+	if p.over() && e.returns[to] == n && !e.closed {
 		e.stalled[to] = time.Now().Add(e.stall)
 		return false
 	}

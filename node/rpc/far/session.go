@@ -40,10 +40,9 @@ type session struct {
 	heard, told, asked uint32
 	size               int // bytes heard since told
 
-	link  uint64      // of the node, by Engine.links
-	timer *time.Timer // runs out at until
-	until time.Time
-	since time.Time // of up: when it began
+	link     uint64    // of the node, by Engine.links
+	patience patience  // of greeting and away
+	since    time.Time // of up: when it began
 }
 
 type state uint8
@@ -130,8 +129,9 @@ func readControl(b []byte) (c control, ok bool) {
 // +checklocks:e.mu
 func (e *Engine) newSessionLocked(n fabric.NodeID) *session {
 	e.begun++
-	s := &session{node: n, number: e.begun, mine: rand.Uint64() | 1, link: e.links[n], until: time.Now().Add(e.stall)}
-	s.timer = time.AfterFunc(e.stall, func() { e.expire(s) })
+	s := &session{node: n, number: e.begun, mine: rand.Uint64() | 1, link: e.links[n]}
+	s.patience.timer = time.AfterFunc(e.stall, func() { e.expire(s) })
+	s.patience.begin(e.stall)
 	e.sessions[n] = s
 	return s
 }
@@ -149,15 +149,15 @@ func (e *Engine) enter(s *session, ev event) (ended bool) {
 	s.state = to
 	switch to {
 	case stateGreeting:
-		s.wait(e.stall)
+		s.patience.begin(e.stall)
 	case stateUp:
-		if s.timer.Stop(); from != stateUp {
+		if s.patience.end(); from != stateUp {
 			s.since = time.Now()
 		}
 	case stateAway:
-		s.wait(e.resume)
+		s.patience.begin(e.resume)
 	case stateOver:
-		s.timer.Stop()
+		s.patience.end()
 		s.waiting, s.bytes = nil, 0
 		if e.sessions[s.node] == s {
 			delete(e.sessions, s.node)
@@ -167,16 +167,11 @@ func (e *Engine) enter(s *session, ev event) (ended bool) {
 	return to == stateOver
 }
 
-// wait has the session end if it does not become another state within d.
-func (s *session) wait(d time.Duration) {
-	s.until = time.Now().Add(d)
-	s.timer.Reset(d)
-}
-
 // expire ends a session that has waited for too long.
 func (e *Engine) expire(s *session) {
 	e.mu.Lock()
-	if s.state == stateUp || time.Now().Before(s.until) { // it became another state just then
+	waits := s.state == stateGreeting || s.state == stateAway // else it became another state just then
+	if !waits || !s.patience.tick() {
 		e.mu.Unlock()
 		return
 	}

@@ -440,7 +440,7 @@ func TestTransitions(t *testing.T) {
 			if s.state != want || ended != (changes && want == stateOver) || (e.sessions[1] == nil) != (changes && want == stateOver) {
 				t.Errorf("%v in %v: %v, ended %v", ev, from, s.state, ended)
 			}
-			s.timer.Stop()
+			s.patience.end()
 			e.mu.Unlock()
 		}
 	}
@@ -468,7 +468,7 @@ func TestUpWhenKnown(t *testing.T) {
 		return e.sessions[1]
 	}
 	s := hello(0)
-	defer s.timer.Stop()
+	defer s.patience.timer.Stop()
 	if s.state != stateGreeting || s.theirs != 5 {
 		t.Errorf("after a hello that does not know this end: %v", s.state)
 	}

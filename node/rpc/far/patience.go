@@ -1,0 +1,39 @@
+package far
+
+import "time"
+
+// patienceParts is in how many parts a wait is timed.
+const patienceParts = 10
+
+// patience is how long an Engine waits for a node. A process that was stopped has heard nobody
+// meanwhile: one part of the time ends then, however long that was.
+//
+// Its Engine's lock guards it; the function of timer calls tick.
+type patience struct {
+	timer *time.Timer // runs out after each part
+	part  time.Duration
+	left  int // parts
+}
+
+// begin begins a wait of d.
+func (p *patience) begin(d time.Duration) {
+	p.part, p.left = d/patienceParts, patienceParts
+	p.timer.Reset(p.part)
+}
+
+// tick says that a part has ended. It reports whether that was the last one.
+func (p *patience) tick() bool {
+	if p.left--; p.left > 0 {
+		p.timer.Reset(p.part)
+	}
+	return p.over()
+}
+
+// over reports whether the wait has ended.
+func (p *patience) over() bool { return p.left <= 0 }
+
+// end ends it.
+func (p *patience) end() {
+	p.left = 0
+	p.timer.Stop()
+}
