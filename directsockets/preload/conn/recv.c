@@ -276,7 +276,8 @@ static ssize_t recv_on(struct ds_sock *s, int fd, const struct iovec *iov, int n
 		if (shadow && !got && settled(s)) /* and it stays there: the kernel waits, too */
 			return ds_shadow_recv(s, fd, iov, n, flags, false);
 		if (shadow) {
-			ds_tx_attend(s, fd);
+			if (ds_has_segment(s))
+				ds_tx_attend(s, fd);
 			r = recv_shadow(s, fd, c, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, got);
 		}
 		if (got && r < 0 && errno == EAGAIN && !(flags & MSG_WAITALL) && (shadow || (next == NEXT_NOTHING && (ds_has_segment(s) || ds_plain(s)))))
