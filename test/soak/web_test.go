@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -133,6 +134,8 @@ func (c *client) curl(peer int, rnd *rand.Rand) {
 		err = err2
 	}
 	if err != nil {
+		r.heard = new(atomic.Bool)
+		r.heard.Store(stdout.Len() > 0)
 		c.fail(r, err, down-got)
 		return
 	}
