@@ -300,7 +300,7 @@ func (t *Tx) publish(p []byte, m Meta) Outcome {
 	return Published
 }
 
-// hasRoom reports whether need bytes fit, of which a record has n.
+// hasRoom reports whether need bytes fit. n of them are the record's.
 func (t *Tx) hasRoom(need, n uint64) bool {
 	in := t.put - t.consumed
 	if in+need+align > t.size {

@@ -227,7 +227,7 @@ func Join(all []pfprof.Process) (*Pattern, time.Duration, error) {
 // maxSeconds bounds a recording's duration: a century.
 const maxSeconds = 100 * 366 * 24 * 3600
 
-// checkRank says what is wrong with a rank, of which seen says which were there before it.
+// checkRank returns what is wrong with a rank. seen says which ranks came before it.
 func checkRank(p *pfprof.Process, seen []bool) error {
 	what := ""
 	switch n := len(seen); {

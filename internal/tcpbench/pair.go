@@ -52,7 +52,7 @@ func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
 	return spec.result(counter(spec, c, s), c.cpu()+s.cpu())
 }
 
-// runJobs gives a worker at either end its job and waits for what both found.
+// runJobs gives each end's worker its job, and returns the results of both.
 func (p *Pair) runJobs(ctx context.Context, client, server job) (clientResult, serverResult jobResult, err error) {
 	err = client.Bound(ctx, func(ctx context.Context) error {
 		srv, err := worker.Start(ctx, p.server.NS, WorkerCommand, server)

@@ -358,7 +358,7 @@ func (p *port) listen() {
 	}
 }
 
-// armBell has the bell ring for what arrives, and for what has.
+// armBell has the bell ring for what arrives from now on, and for what has arrived.
 func (p *port) armBell() {
 	ready := false
 	for _, f := range *p.in.Load() {
