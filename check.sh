@@ -27,9 +27,9 @@ that are missing, and fails.
 
 It goes on when something fails, and says at the end what failed and which tests were
 skipped, and why; the last line counts the tests. Up to eight tests that failed are run
-again, thrice and with nothing beside them, and those that pass are listed as unsteady,
-unless there was a data race, a panic, a sanitizer's finding or damaged data. The status
-is 1 if anything failed, 2 after wrong arguments.
+again with nothing beside them, those that took less than a minute thrice. Those that
+pass are listed as unsteady, unless there was a data race, a panic, a sanitizer's finding
+or damaged data. The status is 1 if anything failed, 2 after wrong arguments.
 
 Tests that make namespaces need root; without it they run in a user namespace, or skip
 with a reason. FUZZTIME is the time for each fuzz target (full 300ms, nightly 20s),
@@ -166,14 +166,14 @@ judged() {
 	esac
 }
 
-# again runs tests that failed once more, thrice and with nothing beside them, as "tally -again" says:
+# again runs tests that failed once more, with nothing beside them and as often as "tally -again" says:
 # work beside a test may be what it failed by. One that passes is listed as unsteady, to be mended.
 again() {
-	local race package pattern test
-	while IFS=$'\t' read -r race package pattern test; do
+	local race times package pattern test
+	while IFS=$'\t' read -r race times package pattern test; do
 		printf '\n== again: %s (%ss)\n' "$test" "$SECONDS"
 		[ "$race" = -race ] || race=-race=false
-		if apart go test -json "$race" -count=3 -timeout "$(limit)" -run "$pattern" "$package" </dev/null | "$work/tally" -file "$work/second"; then
+		if apart go test -json "$race" -count="$times" -timeout "$(limit)" -run "$pattern" "$package" </dev/null | "$work/tally" -file "$work/second"; then
 			"$work/tally" -file "$account" -steady "$test"
 		fi
 	done < <("$work/tally" -file "$account" -again)

@@ -32,6 +32,7 @@ type failure struct {
 	Test    string // "": the package as a whole
 	Race    bool   // with the race detector
 	Grave   bool   // no work beside it can have caused that
+	Seconds float64
 }
 
 func (f failure) String() string { return strings.TrimSuffix(f.Package+" "+f.Test, " ") }
@@ -78,8 +79,10 @@ func (a *account) add(b *account) {
 	a.Skipped = append(a.Skipped, b.Skipped...)
 }
 
-// mostAgain is how many tests may fail for work beside them to be the cause.
-const mostAgain = 8
+const (
+	mostAgain = 8  // so many tests may fail for work beside them to be the cause
+	quick     = 60 // a test that took fewer seconds runs again thrice, others once
+)
 
 // listAgain lists the tests to run again.
 func (a *account) listAgain(w io.Writer) {
@@ -87,11 +90,14 @@ func (a *account) listAgain(w io.Writer) {
 		return
 	}
 	for _, f := range a.Failed {
-		race := "-"
+		race, times := "-", 3
 		if f.Race {
 			race = "-race"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", race, f.Package, pattern(f.Test), f)
+		if f.Seconds >= quick {
+			times = 1
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%v\n", race, times, f.Package, pattern(f.Test), f)
 	}
 }
 
@@ -225,7 +231,7 @@ func (a *account) close(end event, p *results, out io.Writer) {
 		}
 	}
 	for _, e := range failed {
-		a.Failed = append(a.Failed, failure{Package: end.Package, Test: e.Test, Grave: slices.ContainsFunc(p.output[e.Test], grave)})
+		a.Failed = append(a.Failed, failure{Package: end.Package, Test: e.Test, Grave: slices.ContainsFunc(p.output[e.Test], grave), Seconds: e.Elapsed})
 	}
 	if end.Action == "fail" && len(failed) == 0 { // it does not build, or panicked, or was ended
 		a.Failed = append(a.Failed, failure{Package: end.Package, Grave: true})

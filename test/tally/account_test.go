@@ -106,13 +106,13 @@ func TestAgain(t *testing.T) {
 	}
 	fail := func(test, output string) string {
 		return `{"Action":"output","Package":"b","Test":"` + test + `","Output":"` + output + `\n"}
-{"Action":"fail","Package":"b","Test":"` + test + `"}
+{"Action":"fail","Package":"b","Test":"` + test + `","Elapsed":59.9}
 {"Action":"fail","Package":"b"}
 `
 	}
 	do(command{}, fail("TestSlow/a+b", "it took long"))
-	do(command{race: true}, fail("TestRaced", "it took long"))
-	const list = "-\tb\t^TestSlow$/^a\\+b$\tb TestSlow/a+b\n-race\tb\t^TestRaced$\tb TestRaced\n"
+	do(command{race: true}, strings.ReplaceAll(fail("TestRaced", "it took long"), "59.9", "60"))
+	const list = "-\t3\tb\t^TestSlow$/^a\\+b$\tb TestSlow/a+b\n-race\t1\tb\t^TestRaced$\tb TestRaced\n"
 	if got := do(command{again: true}, ""); got != list {
 		t.Errorf("%q, want %q", got, list)
 	}

@@ -14,10 +14,10 @@
 // has failures.
 //
 // Tests run again if other work on the machine may have made them fail: few have failed,
-// and none with a data race, a panic or a sanitizer's finding. The list has a line for each: the
-// package, a pattern for go test -run, and the test as -steady wants it, with tabs between. With
-// -race, a run's tests run again with the race detector, and their lines begin with
-// "-race" and not "-".
+// and none with a data race, a panic or a sanitizer's finding. The list has a line for each: how
+// often it is to run, the package, a pattern for go test -run, and the test as -steady wants it,
+// with tabs between. With -race, a run's tests run again with the race detector, and their lines
+// begin with "-race" and not "-".
 package main
 
 import (
