@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,15 @@ const notDirect = 3
 // notUncounted is that of a probe whose connections were not uncounted when it began to use them.
 const notUncounted = 4
 
-// plainProbes is the path of the probes, once they are built; buildMu guards it.
-var plainProbes string
+// Set by the first test that needs them; buildMu guards them.
+var (
+	plainProbes string   // the path of the probes
+	plainCat    []string // what staticCat returns
+)
+
+// kernels are the transcripts of probes without the library, each made once: functions of the type
+// func() (string, int), by environment and command.
+var kernels sync.Map
 
 // testProbes returns the path of the probes, built by the first test that needs them.
 func testProbes(t *testing.T) string {
@@ -62,13 +70,19 @@ func compileProbes(t *testing.T, dir string, flags []string, more ...string) str
 // which the probes of exec find it.
 func staticCat(t *testing.T) []string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "cat")
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	if plainCat != nil {
+		return plainCat
+	}
+	path := filepath.Join(buildDir, "cat")
 	out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-static", "probes/static/cat.c", "-o", path).CombinedOutput()
 	if err != nil {
 		t.Logf("no static libraries, so the dynamic cat is used: %v\n%s", err, out)
 		return nil
 	}
-	return []string{"PROBE_CAT=" + path}
+	plainCat = []string{"PROBE_CAT=" + path}
+	return plainCat
 }
 
 // warned are the flags of programs of one or two files.
@@ -155,13 +169,22 @@ func probe(t *testing.T, env []string, command ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
+// kernelSays returns the transcript of a probe without the library, which has to succeed.
+func kernelSays(t *testing.T, env []string, command ...string) string {
+	t.Helper()
+	key := strings.Join(slices.Concat(env, command), "\x00")
+	once, _ := kernels.LoadOrStore(key, sync.OnceValues(func() (string, int) { return probe(t, env, command...) }))
+	said, status := once.(func() (string, int))()
+	if status != 0 {
+		t.Fatalf("without the library: exit status %d\n%s", status, said)
+	}
+	return said
+}
+
 // compareProbe fails t unless the probe sees the same with env as without, with both in either.
 func compareProbe(t *testing.T, both, env []string, command ...string) {
 	t.Helper()
-	want, status := probe(t, both, command...)
-	if status != 0 {
-		t.Fatalf("without the library: exit status %d\n%s", status, want)
-	}
+	want := kernelSays(t, both, command...)
 	got, status := probe(t, slices.Concat(both, env), command...)
 	if status == notDirect {
 		t.Error("the connections did not become direct")
@@ -188,7 +211,7 @@ func TestProbes(t *testing.T) {
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	both := cat
 	if testing.Short() {
-		both = append(both, "PROBE_SHORT=1") // the probes of thousands of rounds have a tenth of them
+		both = append(slices.Clone(cat), "PROBE_SHORT=1") // the probes of thousands of rounds have a tenth of them
 	}
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +247,7 @@ func TestProbesNotDirect(t *testing.T) {
 	env := append(startBroker(t), "LD_PRELOAD="+library, "PROBE_WARM=300")
 	for _, more := range []string{"EXNET_BROKER=/nowhere", "EXNET_LOOPBACK=0", "EXNET_RULES=t * * 00000000000000000000000000000000 0 0 65535"} {
 		got, status := probe(t, append(env, more), probes, "echo")
-		want, _ := probe(t, nil, probes, "echo")
+		want := kernelSays(t, nil, probes, "echo")
 		if status != notDirect || got != want {
 			t.Errorf("%s: exit status %d, want %d\n%s", more, status, notDirect, got)
 		}
@@ -256,7 +279,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 		Flags: append(slices.Clone(source.Flags), "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"),
 		Files: librarySources(t), Libs: source.Libs,
 	})
-	probes := testProbes(t)
+	probes, cat := testProbes(t), staticCat(t)
 	env := append(startBroker(t), "LD_PRELOAD="+asan+" "+library, "ASAN_OPTIONS=detect_leaks=0", "PROBE_STACK=65536")
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +294,7 @@ func TestProbesAddressSanitizer(t *testing.T) {
 			case name == "cancel-async":
 				t.Skip("the sanitizer's functions cannot be cancelled at any instruction: what they poison on the stack stays poisoned")
 			}
-			compareProbe(t, nil, env, probes, name)
+			compareProbe(t, cat, env, probes, name)
 		})
 	}
 }
@@ -288,12 +311,12 @@ func TestProbesUninitialized(t *testing.T) {
 		Flags: append(slices.Clone(source.Flags), "-O1", "-g", "-ftrivial-auto-var-init=pattern"),
 		Files: librarySources(t), Libs: source.Libs,
 	})
-	probes := testProbes(t)
+	probes, cat := testProbes(t), staticCat(t)
 	env := append(startBroker(t), "LD_PRELOAD="+library)
 	for _, name := range probeNames(t, probes) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compareProbe(t, nil, env, probes, name)
+			compareProbe(t, cat, env, probes, name)
 		})
 	}
 }
@@ -318,14 +341,14 @@ func TestProbesThreadSanitizer(t *testing.T) {
 	// The sanitizer maps memory before it can bear a function that it watches.
 	sources := slices.DeleteFunc(librarySources(t), func(name string) bool { return name == "hooks/memory.c" })
 	linked := compileProbes(t, t.TempDir(), flags, sources...)
-	probes := testProbes(t)
+	probes, cat := testProbes(t), staticCat(t)
 	// A probe whose thread receives on a number that others close has a race of its own there,
 	// which the sanitizer's functions see.
 	numbers := filepath.Join(t.TempDir(), "numbers")
 	if err := os.WriteFile(numbers, []byte("race:sanitizer_common_interceptors.inc\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := append(startBroker(t), "TSAN_OPTIONS=die_after_fork=0 exitcode=66")
+	env := append(slices.Concat(cat, startBroker(t)), "TSAN_OPTIONS=die_after_fork=0 exitcode=66")
 	for _, name := range []string{"threads-share", "duplex", "cancel", "shutdown-wakes", "shutdown-wakes-writers", "timeouts", "eintr", "waitall", "poll-sleeps",
 		"epoll-threads", "epoll-join-ready", "epoll-exclusive", "epoll-nested", "epoll-polled", "epoll-two", "epoll-mixed",
 		"threads-delete", "threads-random", "share-sets-three", "share-set-poll", "share-recv-set", "share-set-nested", "share-no-set", "share-taken-over",
@@ -337,7 +360,7 @@ func TestProbesThreadSanitizer(t *testing.T) {
 			if name == "uncounted-renumbered" {
 				env[len(env)-1] += " suppressions=" + numbers
 			}
-			want, _ := probe(t, nil, probes, name)
+			want := kernelSays(t, cat, probes, name)
 			got, status := probe(t, env, linked, name)
 			if status != 0 || got != want {
 				t.Errorf("exit status %d\nwithout the library:\n%s\nwith it:\n%s", status, want, got)
