@@ -22,9 +22,9 @@ func setControls(t *testing.T, c *directsockets.UDPConn, six bool) {
 		t.Fatal(err)
 	}
 	if err := raw.Control(func(fd uintptr) {
-		level, names := unix.IPPROTO_IP, []int{unix.IP_PKTINFO, unix.IP_RECVTOS, unix.IP_RECVTTL}
+		level, names := unix.IPPROTO_IP, []int{unix.IP_PKTINFO, unix.IP_RECVTOS}
 		if six {
-			level, names = unix.IPPROTO_IPV6, []int{unix.IPV6_RECVPKTINFO, unix.IPV6_RECVTCLASS, unix.IPV6_RECVHOPLIMIT}
+			level, names = unix.IPPROTO_IPV6, []int{unix.IPV6_RECVPKTINFO, unix.IPV6_RECVTCLASS}
 		}
 		for _, name := range names {
 			if err := unix.SetsockoptInt(int(fd), level, name, 1); err != nil {

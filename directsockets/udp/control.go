@@ -12,10 +12,10 @@ import (
 
 // Control is what the control messages of a send ask for.
 type Control struct {
-	source   netip.Addr // unmapped; the zero Addr: none is asked for
-	tos, ttl int        // -1: as the socket has it
-	// kernelOnly: the send has a control message that only the kernel can carry, such as
-	// UDP_SEGMENT.
+	source netip.Addr // unmapped; the zero Addr: none is asked for
+	tos    int        // -1: as the socket has it
+	// kernelOnly: the send has a control message that only the kernel carries, such as
+	// UDP_SEGMENT or IP_TTL.
 	kernelOnly bool
 }
 
@@ -34,7 +34,7 @@ func ParseControl(oob []byte) *Control {
 	if len(oob) == 0 {
 		return nil
 	}
-	c := &Control{tos: -1, ttl: -1}
+	c := &Control{tos: -1}
 	c.read(oob)
 	return c
 }
@@ -76,9 +76,6 @@ func (c *Control) parse(level, typ int, b []byte) {
 	switch {
 	case level == unix.IPPROTO_IP && typ == unix.IP_TOS, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS:
 		c.tos = number() & 0xff
-	case level == unix.IPPROTO_IP && typ == unix.IP_TTL, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_HOPLIMIT:
-		c.ttl = number()
-		c.kernelOnly = c.kernelOnly || c.ttl < 1 || c.ttl > 255
 	case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(b) >= 12: // ifindex, spec_dst, addr
 		source(netip.AddrFrom4([4]byte(b[4:])), b)
 	case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(b) >= 20:
@@ -93,9 +90,6 @@ func (c *Control) meta(o *options) datagram.Meta {
 	m := datagram.Meta{TOS: o.tos, TTL: o.ttl}
 	if c != nil && c.tos >= 0 {
 		m.TOS = uint8(c.tos)
-	}
-	if c != nil && c.ttl >= 0 {
-		m.TTL = uint8(c.ttl)
 	}
 	return m
 }
@@ -127,11 +121,9 @@ func (s *Socket) appendControl(oob []byte, d Datagram) []byte {
 	if four {
 		ip := a[12:]
 		put(o.pktinfo, unix.IPPROTO_IP, unix.IP_PKTINFO, slices.Concat(number(loopback), ip, ip)...)
-		put(o.recvTTL, unix.IPPROTO_IP, unix.IP_TTL, number(d.TTL)...)
 		put(o.recvTOS, unix.IPPROTO_IP, unix.IP_TOS, d.TOS)
 	}
 	put(o.pktinfo6, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, append(a[:], number(loopback)...)...)
-	put(o.recvHopLimit && !four, unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(d.TTL)...)
 	put(o.recvTClass && !four, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(d.TOS)...)
 	return oob
 }

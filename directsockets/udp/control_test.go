@@ -27,7 +27,7 @@ func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 // What a flow can carry is understood, and what it cannot is the kernel's.
 func TestParseControl(t *testing.T) {
 	info := append(number(0), 127, 0, 0, 2, 0, 0, 0, 0)
-	plain := Control{tos: -1, ttl: -1}
+	plain := Control{tos: -1}
 	with := func(f func(*Control)) Control {
 		c := plain
 		f(&c)
@@ -41,14 +41,14 @@ func TestParseControl(t *testing.T) {
 	}{
 		{"TOS", message(unix.IPPROTO_IP, unix.IP_TOS, 2), with(func(c *Control) { c.tos = 2 })},
 		{"TOS of 4 bytes", message(unix.IPPROTO_IP, unix.IP_TOS, number(3)...), with(func(c *Control) { c.tos = 3 })},
-		{"traffic class and hop limit", append(message(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(1)...), message(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(9)...)...),
-			with(func(c *Control) { c.tos, c.ttl = 1, 9 })},
+		{"traffic class", message(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, number(1)...), with(func(c *Control) { c.tos = 1 })},
+		{"hop limit", message(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, number(9)...), kernelOnly},
 		{"a train", message(unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0xb0, 4), kernelOnly},
 		{"a source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, info...),
 			with(func(c *Control) { c.source = netip.MustParseAddr("127.0.0.2") })},
 		{"no source", message(unix.IPPROTO_IP, unix.IP_PKTINFO, make([]byte, 12)...), plain},
 		{"an interface", message(unix.IPPROTO_IP, unix.IP_PKTINFO, append(number(1), make([]byte, 8)...)...), kernelOnly},
-		{"TTL 0", message(unix.IPPROTO_IP, unix.IP_TTL, number(0)...), with(func(c *Control) { c.ttl, c.kernelOnly = 0, true })},
+		{"TTL", message(unix.IPPROTO_IP, unix.IP_TTL, number(9)...), kernelOnly},
 		{"unknown", message(unix.SOL_SOCKET, unix.SCM_RIGHTS, number(0)...), kernelOnly},
 		{"a length beyond the end", number(100), plain}, // shorter than a head: the kernel ignores it
 		{"a length beyond the end", append(binary.NativeEndian.AppendUint64(nil, 100), make([]byte, 8)...), kernelOnly},
@@ -69,9 +69,9 @@ func TestAppendControlIsTheKernels(t *testing.T) {
 		name, at string
 		options  [][2]int
 	}{
-		{"IPv4", "127.0.0.1:0", [][2]int{{unix.IPPROTO_IP, unix.IP_PKTINFO}, {unix.IPPROTO_IP, unix.IP_RECVTOS}, {unix.IPPROTO_IP, unix.IP_RECVTTL}}},
+		{"IPv4", "127.0.0.1:0", [][2]int{{unix.IPPROTO_IP, unix.IP_PKTINFO}, {unix.IPPROTO_IP, unix.IP_RECVTOS}}},
 		{"IPv4, TOS", "127.0.0.1:0", [][2]int{{unix.IPPROTO_IP, unix.IP_RECVTOS}}},
-		{"IPv6", "[::1]:0", [][2]int{{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT}}},
+		{"IPv6", "[::1]:0", [][2]int{{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}}},
 		{"nothing", "127.0.0.1:0", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -48,6 +48,7 @@ func TestChangedToPlain(t *testing.T) {
 	for name, option := range map[string]struct{ level, name int }{
 		"timestamps": {unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW},
 		"trains":     {unix.IPPROTO_UDP, unix.UDP_GRO},
+		"TTLs":       {unix.IPPROTO_IP, unix.IP_RECVTTL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, tx := receiverOfOne(t)

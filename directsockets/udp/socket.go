@@ -84,18 +84,16 @@ func (s *Socket) tidy() {
 
 // options are those of the kernel's socket that matter here.
 type options struct {
-	unread       bool // since Changed was called; each call has a pointer of its own
-	tos, ttl     uint8
-	pktinfo      bool // of the two families
-	pktinfo6     bool
-	recvTOS      bool
-	recvTClass   bool
-	recvTTL      bool
-	recvHopLimit bool
-	rcvbuf       uint32 // 0: the system's default
-	queue        uint64 // how many datagrams the kernel's queue has room for, at most
-	shareable    bool   // another socket may have the address, too
-	plain        bool   // there are some that only the kernel knows
+	unread     bool // since Changed was called; each call has a pointer of its own
+	tos, ttl   uint8
+	pktinfo    bool // of the two families
+	pktinfo6   bool
+	recvTOS    bool
+	recvTClass bool
+	rcvbuf     uint32 // 0: the system's default
+	queue      uint64 // how many datagrams the kernel's queue has room for, at most
+	shareable  bool   // another socket may have the address, too
+	plain      bool   // there are some that only the kernel knows
 }
 
 // New makes a Socket. nil: the socket is one that only the kernel can serve.
@@ -165,10 +163,8 @@ func (o *options) read(fd int, six bool) {
 	}
 	o.tos, o.ttl = uint8(get(unix.IPPROTO_IP, unix.IP_TOS)), uint8(get(unix.IPPROTO_IP, unix.IP_TTL))
 	o.pktinfo, o.recvTOS = get(unix.IPPROTO_IP, unix.IP_PKTINFO) != 0, get(unix.IPPROTO_IP, unix.IP_RECVTOS) != 0
-	o.recvTTL = get(unix.IPPROTO_IP, unix.IP_RECVTTL) != 0
 	if six {
 		o.pktinfo6, o.recvTClass = get(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO) != 0, get(unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS) != 0
-		o.recvHopLimit = get(unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT) != 0
 	}
 	o.shareable = get(unix.SOL_SOCKET, unix.SO_REUSEADDR) != 0 || get(unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0
 	n := get(unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -180,7 +176,7 @@ func (o *options) read(fd int, six bool) {
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_NEW}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING_NEW},
 		{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX}, {unix.SOL_SOCKET, unix.SO_MARK}, {unix.IPPROTO_UDP, unix.UDP_CORK}, {unix.IPPROTO_UDP, unix.UDP_ENCAP},
 		{unix.IPPROTO_UDP, unix.UDP_GRO}, {unix.IPPROTO_UDP, unix.UDP_SEGMENT},
-		{unix.IPPROTO_IP, unix.IP_RECVOPTS}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
+		{unix.IPPROTO_IP, unix.IP_RECVTTL}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT}, {unix.IPPROTO_IP, unix.IP_RECVOPTS}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
 	} {
 		o.plain = o.plain || get(only.level, only.name) != 0
 	}
