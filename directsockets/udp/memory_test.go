@@ -42,7 +42,6 @@ func (o *outbound) add(f *outflow) {
 	defer o.mu.Unlock()
 	o.to[f.to] = f
 	o.flows.Add(1)
-	o.some.Store(true)
 }
 
 // TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while

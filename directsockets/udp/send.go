@@ -44,8 +44,6 @@ const (
 
 // outbound is what a Socket has of the datagrams that leave.
 type outbound struct {
-	last  atomic.Pointer[outflow]
-	some  atomic.Bool  // there are outflows
 	flows atomic.Int32 // those with a segment
 	// explains is the one whose entry says why no flow is offered, the first such receiver; nil:
 	// there is none, or nobody wants to know.
@@ -65,19 +63,9 @@ func (o *outbound) init() { o.to = make(map[netip.AddrPort]*outflow) }
 
 // find returns the outflow to an address; nil: there is none.
 func (o *outbound) find(to netip.AddrPort) *outflow {
-	if !o.some.Load() {
-		return nil
-	}
-	if f := o.last.Load(); f != nil && f.to == to {
-		return f
-	}
 	o.mu.RLock()
-	f := o.to[to]
-	o.mu.RUnlock()
-	if f != nil {
-		o.last.Store(f)
-	}
-	return f
+	defer o.mu.RUnlock()
+	return o.to[to]
 }
 
 // other counts the sends under way to a receiver that has no outflow.
@@ -119,7 +107,6 @@ func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, se
 		if k, sent, ended = f.begin(s, b, m); !ended {
 			return k, sent
 		}
-		s.out.last.CompareAndSwap(f, nil) // it is no more in the table
 	}
 }
 
@@ -200,7 +187,6 @@ func (o *outbound) count(to netip.AddrPort) {
 		}
 	}
 	o.to[to] = &outflow{to: to, sent: 1, since: time.Now(), pause: offerAgain}
-	o.some.Store(true)
 }
 
 // tidy ends flows whose receiver is gone. It reports whether there are others.

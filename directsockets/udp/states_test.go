@@ -29,9 +29,9 @@ func notOfC(_, of string) bool { return of != "C" }
 // TestPhases has nothing but on write the states.
 func TestPhases(t *testing.T) { stepstest.Owner(t, "*.go", "states.go", `\.phase\s*(=[^=]|,)`) }
 
-// TestForgottenLast has a destination make room for others in the table while it is the one that
-// was used last: it gets no flow, which the socket's end would not find.
-func TestForgottenLast(t *testing.T) {
+// TestForgotten has a destination make room for others in the table: it gets no flow any more,
+// which the socket's end would not find.
+func TestForgotten(t *testing.T) {
 	s, _ := receiver(t)
 	old := time.Now().Add(-2 * time.Second)
 	add := func(to netip.AddrPort) *outflow {
@@ -42,7 +42,6 @@ func TestForgottenLast(t *testing.T) {
 	}
 	_, to := listen(t)
 	f := add(to)
-	s.out.last.Store(f)
 	for i := 1; i < maxRoutes; i++ {
 		add(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(i)}), 9))
 	}
