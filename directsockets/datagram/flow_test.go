@@ -113,8 +113,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestShared has another socket send from the sender's address: what the receiver counts is not the
-// sender's alone.
+// TestShared has another socket send from the sender's address: what the receiver counts is not
+// the sender's alone.
 func TestShared(t *testing.T) {
 	f := newFlow(t, 0, 0)
 	f.open(t)
@@ -219,17 +219,17 @@ func TestEnds(t *testing.T) {
 	tx.Close()
 }
 
-// TestMissed closes a flow while its sender publishes: the sender learns whether its datagram was
-// taken.
+// TestMissed closes a flow while its sender publishes: the sender learns whether its datagram
+// was taken.
 func TestMissed(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		f := newFlow(t, minRing, 0)
 		f.open(t)
 		f.tx.busy.Swap(1)
-		if got := f.tx.publish([]byte("x"), Meta{}); got != Published {
+		if got := f.tx.publishRecord([]byte("x"), Meta{}); got != Published {
 			t.Fatal(got)
 		}
-		if f.tx.missed() {
+		if f.tx.missedLast() {
 			t.Error("missed, of a receiver that takes datagrams")
 		}
 		if taken {
@@ -239,7 +239,7 @@ func TestMissed(t *testing.T) {
 		}
 		f.rx.Close() // it has waited for long enough
 		f.tx.clearBusy()
-		if f.tx.missed() == taken {
+		if f.tx.missedLast() == taken {
 			t.Errorf("taken: %v, and missed says the same", taken)
 		}
 	}
@@ -314,8 +314,8 @@ func TestAfter(t *testing.T) {
 		if got := f.tx.Send(make([]byte, n), Meta{}); got != ByKernel {
 			t.Fatalf("%d bytes to one that sleeps: %v", n, got)
 		}
-		// It rings again once the bell seems lost. By this time that is far off, however busy the
-		// machine is.
+		// It rings again once the bell seems lost. By this time that is far off, however busy
+		// the machine is.
 		f.tx.Sent(1, shm.Nanotime()+int64(time.Hour))
 		p := bytes.Repeat([]byte{7}, n)
 		if got := f.tx.Send(p, Meta{TOS: 3}); got != Published || !f.rx.Ready() {
@@ -346,8 +346,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestRings has a receiver that is armed: it is rung when nothing is on its way to it, and again if
-// it seems to have missed that, but no datagram by the kernel is taken for one before it.
+// TestRings has a receiver that is armed: it is rung when nothing is on its way to it, and again
+// if it seems to have missed that, but no datagram by the kernel is taken for one before it.
 func TestRings(t *testing.T) {
 	f := newFlow(t, minRing, 0)
 	if f.tx.Send(nil, Meta{}) != ByKernel || f.tx.Bell() {

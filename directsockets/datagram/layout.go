@@ -142,7 +142,7 @@ func Create(info Info, ring int) (*Segment, error) {
 	wire.AppendEnds(head[:headEndsOff], info.From, info.To)
 	mem.Memory().Fill(head[:])
 	s := &Segment{mem, info, ring}
-	s.half(rxOff + armedOff).Store(1)
+	s.halfAt(rxOff + armedOff).Store(1)
 	s.wordAt(txOff + byKernelOff).Store(1)
 	return s, nil
 }
@@ -185,7 +185,7 @@ func (s *Segment) checkHead(head *[headLen]byte) error {
 func (s *Segment) Info() Info { return s.info }
 
 func (s *Segment) wordAt(off int) *atomic.Uint64 { return &s.Memory().Words(off, 1)[0] }
-func (s *Segment) half(off int) *atomic.Uint32   { return &s.Memory().Words32(off, 1)[0] }
+func (s *Segment) halfAt(off int) *atomic.Uint32 { return &s.Memory().Words32(off, 1)[0] }
 
 // ringWords are the words of the ring, ringMemory its bytes.
 func (s *Segment) ringWords() []atomic.Uint64 { return s.Memory().Words(ringOff, s.ring/8) }

@@ -37,9 +37,10 @@ type Rx struct {
 	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
 
-// giveAfter is how many bytes of the ring the receiver takes before it gives them back. It is far
-// less than a quarter of the ring, so that the sender of a flow whose datagrams are answered one by
-// one finds everything consumed, and begins at the start of the ring again: few pages are in use.
+// giveAfter is how many bytes of the ring the receiver takes before it gives them back. It is
+// far less than a quarter of the ring, so that the sender of a flow whose datagrams are answered
+// one by one finds everything consumed, and begins at the start of the ring again: few pages are
+// in use.
 const giveAfter = 8192
 
 // Record is a datagram in the ring.
@@ -60,23 +61,23 @@ func NewRx(seg *Segment, bell int, bound uint32) *Rx {
 		seg: seg, words: seg.ringWords(), ring: seg.ringMemory(), size: uint64(seg.ring),
 		byKernel: seg.wordAt(txOff + byKernelOff), consumedP: seg.wordAt(rxOff + consumedOff),
 		takenP: seg.wordAt(rxOff + takenOff), dryP: seg.wordAt(rxOff + dryOff),
-		busy: seg.half(txOff + busyOff), txFlags: seg.half(txOff + txFlagsOff),
-		armed: seg.half(rxOff + armedOff), flags: seg.half(rxOff + rxFlagsOff),
+		busy: seg.halfAt(txOff + busyOff), txFlags: seg.halfAt(txOff + txFlagsOff),
+		armed: seg.halfAt(rxOff + armedOff), flags: seg.halfAt(rxOff + rxFlagsOff),
 		armedAs: armedAll, bell: bell,
 	}
 	r.lap[0] = shm.Ticks()
 	r.lap[1] = r.lap[0]
 	r.armed.Store(armedAll)
-	seg.half(rxOff + boundOff).Store(bound)
+	seg.halfAt(rxOff + boundOff).Store(bound)
 	r.ownFlags = flagAfter
 	r.flags.Store(r.ownFlags)
-	seg.half(rxOff + stateOff).Store(stateAttached)
+	seg.halfAt(rxOff + stateOff).Store(stateAttached)
 	return r
 }
 
 // Refuse has the sender keep to the kernel.
 func Refuse(seg *Segment, bell int) {
-	seg.half(rxOff + stateOff).Store(stateWithdrawn)
+	seg.halfAt(rxOff + stateOff).Store(stateWithdrawn)
 	_ = unix.Close(bell)
 	seg.Retire()
 }
@@ -101,15 +102,15 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 		takes := takenBy(w)
 		switch {
 		case w&zeroMask != 0 || n > MaxLen || off+takes > r.size:
-			return rec, false, r.breach()
+			return rec, false, r.endByBreach()
 		case tag == tagWrap && uint32(w) == tagWrap<<tagShift && off != 0 && wraps == 0:
 			r.advance(r.size - off)
 			continue
 		case tag != tagDatagram:
-			return rec, false, r.breach()
+			return rec, false, r.endByBreach()
 		}
 		rec = Record{Meta: Meta{TOS: uint8(w >> tosShift), TTL: uint8(w >> ttlShift)}, Len: n,
-			Stamp: r.stamp(off), off: off + recordHead, takes: takes}
+			Stamp: r.stampAt(off), off: off + recordHead, takes: takes}
 		if w&afterBit != 0 {
 			says := r.words[off/8+2].Load()
 			rec.off += afterLen
@@ -129,9 +130,9 @@ func (r *Rx) advance(n uint64) {
 	}
 }
 
-// stamp is that of the record at off, by the sender's claim. But the record was written after the
-// receiver had been here one lap before, and so after that lap began.
-func (r *Rx) stamp(off uint64) uint64 {
+// stampAt returns the stamp of the record at off, which the sender claims. It is no older than the
+// beginning of the lap before: the receiver has made room for the record after that.
+func (r *Rx) stampAt(off uint64) uint64 {
 	t := r.words[off/8+1].Load()
 	if int64(t-r.lap[1]) < 0 {
 		return r.lap[1]
@@ -195,8 +196,8 @@ func (r *Rx) returnBytes() {
 }
 
 // Arm has the sender use the kernel: for all, or for one datagram that wakes the receiver, which
-// looks into the segment after each that it receives by the kernel, and arms anew before it sleeps.
-// It is a full fence; while Busy, the sender may not have seen it.
+// looks into the segment after each that it receives by the kernel, and arms anew before it
+// sleeps. It is a full fence; while Busy, the sender may not have seen it.
 func (r *Rx) Arm(all bool) {
 	as := uint32(armedBell)
 	if all {
@@ -256,7 +257,7 @@ func (r *Rx) Over() bool {
 	return r.ended || (r.txFlags.Load()&flagLeft != 0 || shm.HungUp(r.bell)) && !r.Ready()
 }
 
-func (r *Rx) breach() error {
+func (r *Rx) endByBreach() error {
 	r.Close()
 	return ErrCorrupt
 }

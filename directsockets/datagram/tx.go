@@ -22,20 +22,20 @@ const (
 	Gone                     // the flow has ended; the kernel knows what follows
 )
 
-// SoftirqTime is how long the kernel may take to give a datagram to its receiver: one that is not
-// there then is lost.
+// SoftirqTime is how long the kernel may take to give a datagram to its receiver: one that is
+// not there then is lost.
 const SoftirqTime = time.Millisecond
 
 // finalTime is how long a sender waits for a receiver that loses its processor while it closes.
 const finalTime = int64(10 * time.Millisecond)
 
-// A sender looks whether its receiver is there when it has not for probeTime, and there is no room
-// or probeEvery datagrams went to the ring.
+// A sender looks whether its receiver is there when it has not for probeTime, and there is no
+// room or probeEvery datagrams went to the ring.
 const (
 	probeTime  = int64(time.Millisecond)
 	probeEvery = 32
-	// bellLost is after which time a receiver that has taken nothing, and not what was to wake it,
-	// is sent another datagram by the kernel, though that may overtake what it holds.
+	// bellLost is after which time a receiver that has taken nothing, and not what was to wake
+	// it, is sent another datagram by the kernel, though that may overtake what it holds.
 	bellLost = int64(200 * time.Millisecond)
 )
 
@@ -82,7 +82,7 @@ func NewTx(seg *Segment, bell int, now int64, sends *KernelSends) *Tx {
 		byKernel: seg.wordAt(txOff + byKernelOff), dropped: seg.wordAt(txOff + droppedOff),
 		busy:      seg.wordAt(txOff + busyOff),
 		consumedP: seg.wordAt(rxOff + consumedOff), takenP: seg.wordAt(rxOff + takenOff), dryP: seg.wordAt(rxOff + dryOff),
-		armed: seg.half(rxOff + armedOff), rxFlags: seg.half(rxOff + rxFlagsOff), bound: seg.half(rxOff + boundOff), st: seg.half(rxOff + stateOff),
+		armed: seg.halfAt(rxOff + armedOff), rxFlags: seg.halfAt(rxOff + rxFlagsOff), bound: seg.halfAt(rxOff + boundOff), st: seg.halfAt(rxOff + stateOff),
 		kernel: 1, lastKernel: now, sends: sends, probed: now, bell: bell,
 	}
 }
@@ -169,12 +169,13 @@ func (t *Tx) mayBeDirect(flags uint32) bool {
 	case !after || armed != armedBell:
 		return false
 	}
-	return !t.rings(shm.Nanotime())
+	return !t.mustRing(shm.Nanotime())
 }
 
-// rings reports whether an armed receiver has to be woken: nothing of this sender's is on its way
-// by the kernel. But a datagram by the kernel must not be taken for one before it, which was lost.
-func (t *Tx) rings(now int64) bool {
+// mustRing reports whether an armed receiver has to be woken: nothing of this sender's is on its
+// way by the kernel. But a datagram by the kernel must not be taken for one before it, which was
+// lost.
+func (t *Tx) mustRing(now int64) bool {
 	taken := t.takenP.Load()
 	since := now - t.lastKernel
 	if !t.Settled(now) && taken+t.lost < t.kernel && t.dryP.Load() != t.kernel && since < int64(SoftirqTime) {
@@ -206,9 +207,9 @@ func (t *Tx) Send(p []byte, m Meta) Outcome {
 		return Gone
 	}
 	t.busy.Swap(1) // a full fence; a Store is none under the race detector (package shm)
-	outcome := t.publish(p, m)
+	outcome := t.publishRecord(p, m)
 	t.clearBusy()
-	if outcome == Published && t.missed() {
+	if outcome == Published && t.missedLast() {
 		outcome = Gone
 	}
 	if outcome == Published || outcome == NoRoom {
@@ -228,9 +229,9 @@ func (t *Tx) clearBusy() {
 	shm.Release(t.busy, 0)
 }
 
-// missed reports whether the receiver has closed the flow while the sender published, as it does
-// with one that has been busy for long, and does not take what came last.
-func (t *Tx) missed() bool {
+// missedLast reports whether the receiver has closed the flow while the sender published, as it
+// does with one that has been busy for long, and does not take what came last.
+func (t *Tx) missedLast() bool {
 	if t.rxFlags.Load()&flagClosed == 0 {
 		return false
 	}
@@ -240,8 +241,8 @@ func (t *Tx) missed() bool {
 	return !t.refreshHead() || t.consumed != t.put
 }
 
-// publish is Send while busy says so.
-func (t *Tx) publish(p []byte, m Meta) Outcome {
+// publishRecord writes a record, if datagrams may go through the segment. busy is 1 meanwhile.
+func (t *Tx) publishRecord(p []byte, m Meta) Outcome {
 	flags := t.rxFlags.Load()
 	switch {
 	case flags&flagClosed != 0:
@@ -338,8 +339,8 @@ func (t *Tx) Drop() {
 	}
 }
 
-// Probe looks, at most once in probeTime, whether the other end of the liveness pair is closed, and
-// ends the flow if it is.
+// Probe looks, at most once in probeTime, whether the other end of the liveness pair is closed,
+// and ends the flow if it is.
 func (t *Tx) Probe(now int64) bool {
 	if now-t.probed < probeTime {
 		return false

@@ -28,33 +28,33 @@ const (
 
 func cmsgAlign(n int) int { return (n + 7) &^ 7 }
 
-// ParseControl reads control messages. Those that a flow cannot carry make a datagram the kernel's.
-// It is short enough to be inlined, so that what it returns is on the caller's stack.
+// ParseControl reads control messages. Those that a flow cannot carry make a datagram the
+// kernel's. It is short enough to be inlined, so that what it returns is on the caller's stack.
 func ParseControl(oob []byte) *Control {
 	if len(oob) == 0 {
 		return nil
 	}
 	c := &Control{tos: -1}
-	c.read(oob)
+	c.readMessages(oob)
 	return c
 }
 
 // forKernel reports whether no flow carries them; nil: there are none.
 func (c *Control) forKernel() bool { return c != nil && c.kernelOnly }
 
-func (c *Control) read(oob []byte) {
+func (c *Control) readMessages(oob []byte) {
 	for len(oob) >= cmsgHead {
 		n := int(binary.NativeEndian.Uint64(oob))
 		if n < cmsgHead || n > len(oob) {
 			c.kernelOnly = true
 			break
 		}
-		c.parse(int(int32(binary.NativeEndian.Uint32(oob[cmsgLevelOff:]))), int(int32(binary.NativeEndian.Uint32(oob[cmsgTypeOff:]))), oob[cmsgHead:n])
+		c.parseMessage(int(int32(binary.NativeEndian.Uint32(oob[cmsgLevelOff:]))), int(int32(binary.NativeEndian.Uint32(oob[cmsgTypeOff:]))), oob[cmsgHead:n])
 		oob = oob[min(cmsgAlign(n), len(oob)):]
 	}
 }
 
-func (c *Control) parse(level, typ int, b []byte) {
+func (c *Control) parseMessage(level, typ int, b []byte) {
 	number := func() int {
 		switch {
 		case len(b) >= 4:
@@ -85,8 +85,9 @@ func (c *Control) parse(level, typ int, b []byte) {
 	}
 }
 
-// meta is what a datagram of a flow has.
-func (c *Control) meta(o *options) datagram.Meta {
+// metaOf returns TOS and TTL of a datagram: those of the control messages, or else of the
+// socket.
+func (c *Control) metaOf(o *options) datagram.Meta {
 	m := datagram.Meta{TOS: o.tos, TTL: o.ttl}
 	if c != nil && c.tos >= 0 {
 		m.TOS = uint8(c.tos)
@@ -94,17 +95,18 @@ func (c *Control) meta(o *options) datagram.Meta {
 	return m
 }
 
-// elsewhere reports whether a datagram comes from another address than from.
-func (c *Control) elsewhere(from netip.Addr) bool {
+// hasOtherSource reports whether a datagram comes from another address than from.
+func (c *Control) hasOtherSource(from netip.Addr) bool {
 	return c != nil && c.source.IsValid() && c.source != from
 }
 
-// appendControl appends the control messages that the kernel's socket would give with a datagram.
+// appendControl appends the control messages that the kernel's socket would give with a
+// datagram.
 func (s *Socket) appendControl(oob []byte, d Datagram) []byte {
 	if d.control != nil {
 		return append(oob, d.control...)
 	}
-	o := s.look()
+	o := s.currentOptions()
 	put := func(wanted bool, level, typ int, body ...byte) {
 		if !wanted {
 			return

@@ -10,8 +10,8 @@ import (
 	"exnet/directsockets/datagram"
 )
 
-// TestLost has a receiver take what is not there for lost soon if its socket has dropped something,
-// and late if not: it may be with ksoftirqd.
+// TestLost has a receiver take what is not there for lost soon if its socket has dropped
+// something, and late if not: it may be with ksoftirqd.
 func TestLost(t *testing.T) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -25,7 +25,7 @@ func TestLost(t *testing.T) {
 	in := &inbound{s: &Socket{cfg: Config{Raw: raw}}}
 	f := &inflow{early: 1}
 	missing := uint64(1)
-	lost := func(after time.Duration) bool { return in.lost(f, missing, f.early+int64(after), false) }
+	lost := func(after time.Duration) bool { return in.isLost(f, missing, f.early+int64(after), false) }
 	const soon = datagram.SoftirqTime
 	if lost(soon/2) || lost(soon) || lost(lateTime-1) || !lost(lateTime) {
 		t.Error("without a drop: lost before its time, or not in time")
@@ -43,7 +43,7 @@ func TestLost(t *testing.T) {
 		if _, err := to.Write(b); err != nil {
 			t.Fatal(err)
 		}
-		if in.drops() >= 3 {
+		if in.uncountedDrops() >= 3 {
 			break
 		}
 		if time.Now().After(end) {
@@ -53,7 +53,7 @@ func TestLost(t *testing.T) {
 	if lost(soon/2) || !lost(soon) {
 		t.Error("with drops: lost before its time, or not in time")
 	}
-	n := in.drops()
+	n := in.uncountedDrops()
 	missing = uint64(n) + 1
 	if lost(soon) || lost(lateTime-1) || !lost(lateTime) {
 		t.Error("with fewer drops than are missing: lost before its time, or not in time")
@@ -76,7 +76,7 @@ func TestInterruptedLook(t *testing.T) {
 		}
 		return unix.Poll(p, timeout)
 	}
-	if s.in.readable() {
+	if s.in.kernelReadable() {
 		t.Error("an interrupted look finds a datagram")
 	}
 	if looks != 2 {

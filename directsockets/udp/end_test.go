@@ -111,7 +111,7 @@ func TestOfferedAgain(t *testing.T) {
 	_, from := listen(t)
 	const n = 5
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	if len(s.in.flows) != 1 {
 		t.Fatal("the flow has not begun")
 	}
@@ -123,7 +123,7 @@ func TestOfferedAgain(t *testing.T) {
 	}
 	tx.Close()
 	_, g = ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	b := make([]byte, 10)
 	for i := range n {
 		d, ok := s.Receive(b)
@@ -136,8 +136,8 @@ func TestOfferedAgain(t *testing.T) {
 	}
 }
 
-// TestBusyAgain has a sender publish for long whenever its receiver is about to sleep: what it has
-// published before is received.
+// TestBusyAgain has a sender publish for long whenever its receiver is about to sleep: what it
+// has published before is received.
 func TestBusyAgain(t *testing.T) {
 	s, at := receiver(t)
 	_, from := listen(t)
@@ -147,7 +147,7 @@ func TestBusyAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(mem)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	f := s.in.flows[0]
 	s.awake(f)
 	if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
@@ -158,9 +158,9 @@ func TestBusyAgain(t *testing.T) {
 	}
 	for range mostLate + 1 {
 		s.in.mu.Lock()
-		s.in.silence()
+		s.in.armFlows()
 		for _, f := range s.in.flows {
-			f.wake(&s.in)
+			f.useMemory(&s.in)
 		}
 		s.in.mu.Unlock()
 	}
@@ -178,7 +178,7 @@ func receiverOfOne(t *testing.T) (s *Socket, tx *datagram.Tx) {
 	s, at := receiver(t)
 	_, from := listen(t)
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	s.awake(s.in.flows[0])
 	if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
 		t.Fatal(out)
@@ -219,7 +219,7 @@ func TestLeftInOrder(t *testing.T) {
 		_, from := listen(t)
 		var g client.Granted
 		tx[i], g = ends(t, from, at)
-		s.in.begin(g)
+		s.in.beginFlow(g)
 		s.awake(s.in.flows[i])
 	}
 	const n = 8
@@ -264,7 +264,7 @@ func TestKeepsErrors(t *testing.T) {
 	if _, ok, failed := in.fromKernel(make([]byte, 10)); ok || !failed {
 		t.Error("there is a datagram, or no error")
 	}
-	if in.readable() {
+	if in.kernelReadable() {
 		t.Error("there is something to receive")
 	}
 	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(v) != unix.ECONNREFUSED {
@@ -272,8 +272,8 @@ func TestKeepsErrors(t *testing.T) {
 	}
 }
 
-// TestTrickle has a receiver with a full ring take very little each time that its sender looks: it
-// keeps that no longer than one that takes nothing.
+// TestTrickle has a receiver with a full ring take very little each time that its sender looks:
+// it keeps that no longer than one that takes nothing.
 func TestTrickle(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the receiver takes when the sender yields
 	seg, tx, rx := flow(t)
@@ -299,7 +299,7 @@ func TestTrickle(t *testing.T) {
 	s := new(Socket)
 	f.mu.Lock()
 	start := shm.Nanotime()
-	if !f.send(make([]byte, datagram.MaxLen), datagram.Meta{}, s) {
+	if !f.sendDirect(make([]byte, datagram.MaxLen), datagram.Meta{}, s) {
 		t.Error("it is for the kernel")
 	}
 	took := time.Duration(shm.Nanotime() - start)

@@ -32,14 +32,14 @@ type inflow struct {
 	late    int    // how often its sender has published for longer than busyTime
 }
 
-// announce has the broker know that the socket takes flows.
-func (in *inbound) announce() {
+// announceSocket has the broker know that the socket takes flows.
+func (in *inbound) announceSocket() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	s := in.s
 	// Of no sender would it know whether it is still there, if it may not ask.
 	_, err := peerOf(s.cfg.Local, s.cfg.Local)
-	if s.look().plain || !s.cfg.Receive(s.cfg.Local) || whyNot(err) == connstats.WhyNoDiag {
+	if s.currentOptions().plain || !s.cfg.Receive(s.cfg.Local) || whyNot(err) == connstats.WhyNoDiag {
 		in.on(setupExclude)
 		return
 	}
@@ -48,9 +48,9 @@ func (in *inbound) announce() {
 	}
 }
 
-// offered reports whether the broker shows a flow for the socket, and the word of its page that
+// hasOffer reports whether the broker shows a flow for the socket, and the word of its page that
 // does.
-func (in *inbound) offered() (word uint32, may bool) {
+func (in *inbound) hasOffer() (word uint32, may bool) {
 	c := in.s.cfg.Broker
 	if !c.FlowsOpen() {
 		return 0, false
@@ -58,22 +58,22 @@ func (in *inbound) offered() (word uint32, may bool) {
 	return c.MayHaveOffer(wire.UDPBucket(in.port), in.none.Load())
 }
 
-// claim asks the broker for it. The caller has mu.
-func (in *inbound) claim() {
-	word, may := in.offered()
+// claimFlow asks the broker for it. The caller has mu.
+func (in *inbound) claimFlow() {
+	word, may := in.hasOffer()
 	if !may || !in.on(setupClaim) {
 		return
 	}
 	err := in.s.cfg.Broker.Claim(in.s.socketOf(), func(g client.Granted, err error) {
-		go in.answered(word, g, err) // the client's goroutine does not wait
+		go in.takeAnswer(word, g, err) // the client's goroutine does not wait
 	})
 	if err != nil {
 		in.on(setupNone)
 	}
 }
 
-// answered takes the answer to a claim.
-func (in *inbound) answered(word uint32, g client.Granted, err error) {
+// takeAnswer begins the flow that the broker grants to a claim, or notes that there is none.
+func (in *inbound) takeAnswer(word uint32, g client.Granted, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if errors.Is(err, client.ErrNone) { // else the next broker's page counts from 0
@@ -83,16 +83,16 @@ func (in *inbound) answered(word uint32, g client.Granted, err error) {
 	case err != nil:
 		in.on(setupNone)
 	case in.on(setupGrant):
-		in.begin(g)
+		in.beginFlow(g)
 	default: // its sender is told by the end of its doorbell
 		_ = unix.Close(g.Segment)
 		_ = unix.Close(g.Bell)
 	}
 }
 
-// begin begins the flow that was granted, or gives it back. The caller has mu, as for all that
-// follows.
-func (in *inbound) begin(g client.Granted) {
+// beginFlow begins the flow that was granted, or gives it back. The caller has mu, as for all
+// that follows.
+func (in *inbound) beginFlow(g client.Granted) {
 	seg, err := datagram.Map(g.Segment)
 	_ = unix.Close(g.Segment)
 	if err != nil {
@@ -106,12 +106,12 @@ func (in *inbound) begin(g client.Granted) {
 		return
 	}
 	if before := in.bySrc[info.From]; before != nil {
-		in.finish(before, connstats.WhyNothing)
+		in.finishFlow(before, connstats.WhyNothing)
 	}
 	if len(in.flows) >= maxFlows {
-		in.sweep()
+		in.forgetOver()
 	}
-	o := in.s.look()
+	o := in.s.currentOptions()
 	cookie, err := peerOf(info.To, info.From)
 	elsewhere := g.Cookie != 0 && cookie != g.Cookie // another one has the address by now
 	if len(in.flows) >= maxFlows || o.plain || err != nil || elsewhere {
@@ -125,7 +125,7 @@ func (in *inbound) begin(g client.Granted) {
 	f.entry.SetPath(connstats.PathMemory)
 	f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
 	if len(in.flows) == 0 { // what the socket has dropped before is no flow's
-		in.gone += in.drops()
+		in.gone += in.uncountedDrops()
 	}
 	in.flows = append(in.flows, f)
 	in.bySrc[info.From] = f
@@ -140,27 +140,27 @@ func (in *inbound) begin(g client.Granted) {
 	in.s.tidyLater()
 }
 
-// sweep forgets flows whose sender is gone and from which all was taken. It reports whether
+// forgetOver forgets flows whose sender is gone and whose ring is empty. It reports whether
 // there are others.
-func (in *inbound) sweep() bool {
+func (in *inbound) forgetOver() bool {
 	for i := len(in.flows) - 1; i >= 0; i-- {
 		if f := in.flows[i]; f.rx.Over() {
-			in.drop(f, connstats.WhyNothing)
+			in.dropFlow(f, connstats.WhyNothing)
 		}
 	}
 	return len(in.flows) > 0
 }
 
-// check looks now and then, while datagrams come, whether flows are over, and whether the
+// checkSenders looks now and then, while datagrams come, whether flows are over, and whether the
 // senders are still who they were: a socket that is closed leaves its port to others, but not
 // the segment. What was sent until now is still taken.
-func (in *inbound) check() {
+func (in *inbound) checkSenders() {
 	now := shm.Nanotime()
 	if time.Duration(now-in.checked) < checkTime {
 		return
 	}
 	in.checked = now
-	in.sweep()
+	in.forgetOver()
 	for _, f := range slices.Clone(in.flows) {
 		info, used := f.rx.Info(), f.used
 		f.used = false
@@ -169,28 +169,28 @@ func (in *inbound) check() {
 		case f.phase == inArmed && segment.SwitchedOff(f.entry.Switch()): // after a bell its ring may have records
 			f.rx.Arm(true)
 			f.on(in, inRing)
-			if in.await(); f.phase == inRung && !f.rx.Busy() { // else the next check does this again
-				in.finish(f, connstats.WhySwitchedOff)
+			if in.awaitSenders(); f.phase == inRung && !f.rx.Busy() { // else the next check does this again
+				in.finishFlow(f, connstats.WhySwitchedOff)
 			}
-		case used && moved(info.To, info.From, f.cookie):
-			in.finish(f, connstats.WhyNothing)
+		case used && hasMoved(info.To, info.From, f.cookie):
+			in.finishFlow(f, connstats.WhyNothing)
 		}
 	}
 }
 
-// drop closes a flow. why: WhyNothing if one of its sockets has ended.
-func (in *inbound) drop(f *inflow, why connstats.Why) {
+// dropFlow closes a flow. why: WhyNothing if one of its sockets has ended.
+func (in *inbound) dropFlow(f *inflow, why connstats.Why) {
 	f.on(in, inDrop)
 	f.rx.Close()
 	if why != connstats.WhyNothing {
 		f.entry.Set(connstats.ModeDemoted, why)
 	}
 	f.entry.Free()
-	remove(&in.flows, f)
+	removeFlow(&in.flows, f)
 	delete(in.bySrc, f.rx.Info().From)
 }
 
-func remove(all *[]*inflow, f *inflow) {
+func removeFlow(all *[]*inflow, f *inflow) {
 	if i := slices.Index(*all, f); i >= 0 {
 		*all = slices.Delete(*all, i, i+1)
 	}
@@ -212,8 +212,8 @@ const (
 	keptCost = 256
 )
 
-// finish closes a flow, and keeps what is in its ring, though its sender may go on.
-func (in *inbound) finish(f *inflow, why connstats.Why) {
+// finishFlow closes a flow, and keeps what is in its ring, though its sender may go on.
+func (in *inbound) finishFlow(f *inflow, why connstats.Why) {
 	left := mostKept
 	for _, k := range in.kept {
 		left -= len(k.b) + keptCost
@@ -225,11 +225,11 @@ func (in *inbound) finish(f *inflow, why connstats.Why) {
 		}
 		k := kept{b: make([]byte, rec.Len), stamp: rec.Stamp}
 		k.after = f.rx.GiveUp() // what it waits for the kernel's socket has, or nobody
-		k.Datagram = in.pull(f, rec, k.b)
+		k.Datagram = in.takeRecord(f, rec, k.b)
 		in.kept = append(in.kept, k)
 		left -= k.N + keptCost
 	}
-	in.drop(f, why)
+	in.dropFlow(f, why)
 }
 
 // fromKept returns a datagram that was kept. While the kernel's queue has something, one that
@@ -245,7 +245,7 @@ func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
 		}
 		return !slices.Contains(waiting, k.From)
 	})
-	if i < 0 && in.readable() {
+	if i < 0 && in.kernelReadable() {
 		return d, false
 	}
 	i = max(i, 0) // the kernel has lost what it waits for
@@ -254,7 +254,7 @@ func (in *inbound) fromKept(b []byte) (d Datagram, ok bool) {
 	in.kept[0] = kept{}
 	in.kept = in.kept[1:]
 	k.N = copy(b, k.b)
-	in.settle()
+	in.noteAllGiven()
 	return k.Datagram, true
 }
 
@@ -266,24 +266,24 @@ func (in *inbound) keptAfter(from netip.AddrPort) {
 	}
 }
 
-// asleep reports whether goroutines are in the kernel's call, though datagrams are kept.
-func (in *inbound) asleep() bool {
+// sleepsOverKept reports whether goroutines sleep in the kernel while datagrams are kept.
+func (in *inbound) sleepsOverKept() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return len(in.kept) > 0 && in.waiting.Load() > 0
 }
 
-// settle has the kernel's socket be all that there is, if the socket has left and nothing is
-// kept.
-func (in *inbound) settle() {
+// noteAllGiven leaves all receives to the kernel, once the socket has left and the program has
+// what was kept.
+func (in *inbound) noteAllGiven() {
 	if in.phase == setupEnded && len(in.kept) == 0 {
 		in.s.plain.Store(true)
 	}
 }
 
-// end ends all flows, for good. keeps: the program still gets what is in the rings, in the order
-// in which it was sent.
-func (in *inbound) end(keeps bool, why connstats.Why) {
+// endFlows ends all flows, for good. keeps: the program still gets what is in the rings, in the
+// order in which it was sent.
+func (in *inbound) endFlows(keeps bool, why connstats.Why) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.announced != nil {
@@ -297,11 +297,11 @@ func (in *inbound) end(keeps bool, why connstats.Why) {
 	before := len(in.kept)
 	for len(in.flows) > 0 {
 		if f := in.flows[0]; keeps {
-			in.finish(f, why)
+			in.finishFlow(f, why)
 		} else {
-			in.drop(f, why)
+			in.dropFlow(f, why)
 		}
 	}
 	slices.SortStableFunc(in.kept[before:], func(a, b kept) int { return cmp.Compare(int64(a.stamp-b.stamp), 0) })
-	in.settle()
+	in.noteAllGiven()
 }

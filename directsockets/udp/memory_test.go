@@ -44,8 +44,8 @@ func (o *outbound) add(f *outflow) {
 	o.flows.Add(1)
 }
 
-// TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver while
-// a send waits for room. The call ends, and what is not in memory is the kernel's.
+// TestEndWhileWaiting has a socket close, leave, come to its deadline, or lose its receiver
+// while a send waits for room. The call ends, and what is not in memory is the kernel's.
 func TestEndWhileWaiting(t *testing.T) {
 	for name, end := range map[string]func(s *Socket, rx *datagram.Rx){
 		"close":    func(s *Socket, _ *datagram.Rx) { s.Close() },
@@ -99,7 +99,7 @@ func TestKeptMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s.in.finish(f, connstats.WhyNothing)
+		s.in.finishFlow(f, connstats.WhyNothing)
 		runtime.ReadMemStats(&after)
 		if n, all := len(s.in.kept), after.TotalAlloc-before.TotalAlloc; n == 0 || all > 4*mostKept {
 			t.Errorf("%d datagrams of %d bytes have taken %d, at most %d are accounted for", n, size, all, mostKept)

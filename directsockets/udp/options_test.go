@@ -23,8 +23,8 @@ func (c *changing) Control(f func(fd uintptr)) error {
 	return err
 }
 
-// TestChangedWhileRead has the program change an option while another goroutine reads all of them:
-// what that one has read is not kept.
+// TestChangedWhileRead has the program change an option while another goroutine reads all of
+// them: what that one has read is not kept.
 func TestChangedWhileRead(t *testing.T) {
 	s, _ := receiver(t)
 	raw := s.cfg.Raw
@@ -36,14 +36,14 @@ func TestChangedWhileRead(t *testing.T) {
 		}
 		s.Changed()
 	}}
-	s.look()
-	if !s.look().shareable {
+	s.currentOptions()
+	if !s.currentOptions().shareable {
 		t.Error("the options are those of before the change")
 	}
 }
 
-// TestChangedToPlain has the program set an option that only the kernel serves, while a flow leads
-// to its socket: it receives what is in memory, and then what the kernel gives.
+// TestChangedToPlain has the program set an option that only the kernel serves, while a flow
+// leads to its socket: it receives what is in memory, and then what the kernel gives.
 func TestChangedToPlain(t *testing.T) {
 	for name, option := range map[string]struct{ level, name int }{
 		"timestamps": {unix.SOL_SOCKET, unix.SO_TIMESTAMP_NEW},

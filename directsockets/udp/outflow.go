@@ -40,8 +40,8 @@ type outflow struct {
 	looked    int64  // when it was last asked; 0: not since
 }
 
-// enter takes an entry for the flow in the broker's statistics, if it has none.
-func (f *outflow) enter(s *Socket, from netip.AddrPort) {
+// takeEntry takes an entry for the flow in the broker's statistics, if it has none.
+func (f *outflow) takeEntry(s *Socket, from netip.AddrPort) {
 	if f.count == nil {
 		f.entry = s.cfg.Broker.Stats().Alloc(connstats.EntryInfo{Key: wire.Key{Client: from, Server: f.to}, FD: s.fd, Since: time.Now(), UDP: true})
 		f.count = (*segment.Counters)(f.entry.Counters())
@@ -62,35 +62,35 @@ func (f *outflow) sentByKernel(s *Socket, bytes int) {
 		f.unsettled++
 		f.count.Add(segment.SentShadow, uint64(bytes))
 		s.stats.sentShadow.Add(1)
-		f.attach(s)
+		f.noteAttached(s)
 		return
 	}
 	now := time.Now()
 	if now.Sub(f.since) > time.Second {
 		f.sent, f.since = 0, now
 	}
-	f.clear = f.clear || s.out.other(f.to).Load() == 0
+	f.clear = f.clear || s.out.unknownSends(f.to).Load() == 0
 	if f.sent++; f.sent < s.cfg.Offers || now.Before(f.notBefore) || !f.clear {
 		return
 	}
 	f.sent = 0
 	f.notBefore = now.Add(f.pause)
 	f.pause = min(2*f.pause, offerMost)
-	why := f.offer(s)
+	why := f.offerFlow(s)
 	if why == connstats.WhyNothing || !s.cfg.Explain {
 		return
 	}
 	s.out.explains.CompareAndSwap(nil, f)
-	if from, ok := s.source(f.to); ok && s.out.explains.Load() == f {
-		f.enter(s, from)
+	if from, ok := s.sourceFor(f.to); ok && s.out.explains.Load() == f {
+		f.takeEntry(s, from)
 		f.entry.Set(connstats.ModeTCP, why)
 	}
 }
 
-// offer offers a flow, or returns why not.
+// offerFlow offers a flow, or returns why not.
 //
 // +checklocks:f.mu
-func (f *outflow) offer(s *Socket) (why connstats.Why) {
+func (f *outflow) offerFlow(s *Socket) (why connstats.Why) {
 	why, reliable := s.cfg.Send(f.to)
 	switch {
 	case why != connstats.WhyNothing:
@@ -100,7 +100,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	case !s.cfg.Broker.Receiver(f.to.Port()):
 		return connstats.WhyNoListener
 	}
-	from, ok := s.source(f.to)
+	from, ok := s.sourceFor(f.to)
 	if !ok {
 		return connstats.WhyNoMemory
 	}
@@ -125,7 +125,7 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	f.on(outOffer)
 	s.out.flows.Add(1)
 	f.tx, f.reliable = datagram.NewTx(seg, pair[0], shm.Nanotime(), &f.sends), reliable
-	f.enter(s, from)
+	f.takeEntry(s, from)
 	f.entry.SetNonce(info.Nonce)
 	f.count.Set(segment.RingSize, uint64(seg.Len()))
 	f.entry.Set(connstats.ModeTCP, connstats.WhyOffered)
@@ -133,11 +133,11 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	f.cookie, f.looked = cookie, 0
 	of := client.Socket{Conn: s.cfg.Raw, UDP: true, Local: from, Remote: f.to}
 	err = s.cfg.Broker.Offer(of, info.Nonce, seg.Fd(), pair[1], func(why wire.Reason) {
-		go f.refused(s, info.Nonce, why) // the client's goroutine does not wait
+		go f.endRefused(s, info.Nonce, why) // the client's goroutine does not wait
 	})
 	_ = unix.Close(pair[1]) // whoever has the offer has it: its end ends with the offer
 	if err != nil {
-		f.end(s, outRefused, connstats.WhyNoBroker)
+		f.endFlow(s, outRefused, connstats.WhyNoBroker)
 		return connstats.WhyNothing // the flow's entry says it
 	}
 	seg.CloseFd()
@@ -145,30 +145,31 @@ func (f *outflow) offer(s *Socket) (why connstats.Why) {
 	return connstats.WhyNothing
 }
 
-// refused is told by the broker.
-func (f *outflow) refused(s *Socket, nonce [16]byte, why wire.Reason) {
+// endRefused ends the flow with this nonce, whose offer the broker has refused.
+func (f *outflow) endRefused(s *Socket, nonce [16]byte, why wire.Reason) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.phase != outOffered || f.tx.Info().Nonce != nonce:
 	case why == wire.SwitchedOff: // which may end, and says nothing of this flow
 		f.pause = offerAgain
-		f.end(s, outRefused, connstats.WhySwitchedOff)
+		f.endFlow(s, outRefused, connstats.WhySwitchedOff)
 	default:
-		f.end(s, outRefused, connstats.WhyRefused)
+		f.endFlow(s, outRefused, connstats.WhyRefused)
 	}
 }
 
-// attach looks whether the receiver has the segment.
+// noteAttached moves an offered flow on: to up if the receiver has attached, to its end if it
+// refuses or nobody has the offer any more.
 //
 // +checklocks:f.mu
-func (f *outflow) attach(s *Socket) {
+func (f *outflow) noteAttached(s *Socket) {
 	if f.phase != outOffered {
 		return
 	}
 	switch attached, refused := f.tx.Attached(); {
 	case refused:
-		f.end(s, outRefused, connstats.WhyRefused)
+		f.endFlow(s, outRefused, connstats.WhyRefused)
 	case attached:
 		f.on(outAttached)
 		f.unsettled = 0 // the receiver counts from now on
@@ -176,40 +177,41 @@ func (f *outflow) attach(s *Socket) {
 		f.entry.Set(connstats.ModeDirect, connstats.WhyNothing)
 		s.cfg.Broker.Forget(f.tx.Info().Nonce)
 	case f.tx.Probe(shm.Nanotime()): // nobody has the offer any more
-		f.end(s, outGone, connstats.WhyRefused)
+		f.endFlow(s, outGone, connstats.WhyRefused)
 	}
 }
 
-// up reports whether datagrams may go through the segment. Now and then it looks whether the
-// receiver still has its address: a socket that is closed leaves its port to others, but not the
-// segment. A flow that the broker has switched off ends once the receiver has all: what the kernel
-// carries comes after.
+// mayBeDirect reports whether datagrams may go through the segment. Now and then it looks
+// whether the receiver still has its address: a socket that is closed leaves its port to others,
+// but not the segment. A flow that the broker has switched off ends once the receiver has all:
+// what the kernel carries comes after.
 //
 // +checklocks:f.mu
-func (f *outflow) up(s *Socket) bool {
-	f.attach(s)
+func (f *outflow) mayBeDirect(s *Socket) bool {
+	f.noteAttached(s)
 	if f.phase != outUp && f.phase != outStalled {
 		return false
 	}
 	now, info := shm.Nanotime(), f.tx.Info()
 	if f.looked == 0 || time.Duration(now-f.looked) >= checkTime {
 		f.looked = now
-		if moved(info.From, info.To, f.cookie) {
-			f.end(s, outMoved, connstats.WhyNothing)
+		if hasMoved(info.From, info.To, f.cookie) {
+			f.endFlow(s, outMoved, connstats.WhyNothing)
 			return false
 		}
 	}
-	if segment.SwitchedOff(f.entry.Switch()) && f.drain(specialTime) {
-		f.end(s, outLeave, connstats.WhySwitchedOff)
+	if segment.SwitchedOff(f.entry.Switch()) && f.awaitConsumed(specialTime) {
+		f.endFlow(s, outLeave, connstats.WhySwitchedOff)
 		return false
 	}
 	return true
 }
 
-// send sends one datagram. false: it is the kernel's.
+// sendDirect sends a datagram through the segment. It reports false if the kernel has to send
+// it.
 //
 // +checklocks:f.mu
-func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
+func (f *outflow) sendDirect(b []byte, m datagram.Meta, s *Socket) bool {
 	var since int64 // when there was no room for it
 	for waited := false; ; {
 		switch f.tx.Send(b, m) {
@@ -227,7 +229,7 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			s.stats.sentDirect.Add(1)
 			return true
 		case datagram.Gone:
-			f.end(s, outGone, connstats.WhyNothing)
+			f.endFlow(s, outGone, connstats.WhyNothing)
 			return false
 		case datagram.ByKernel:
 			// It sleeps, and nothing is on its way.
@@ -235,7 +237,7 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 				f.unsettled, f.waitAfter = 0, 0
 				return false
 			}
-			if waited || !f.settle() {
+			if waited || !f.awaitSettled() {
 				return false
 			}
 			waited = true
@@ -243,7 +245,7 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 			if since == 0 {
 				since = shm.Nanotime()
 			}
-			switch f.room(s, since) {
+			switch f.awaitRoom(s, since) {
 			case roomNone:
 				f.tx.Drop()
 				s.stats.dropped.Add(1)
@@ -256,11 +258,11 @@ func (f *outflow) send(b []byte, m datagram.Meta, s *Socket) bool {
 	}
 }
 
-// settle waits, if it is time for that, until the receiver is awake, and has what went by the
-// kernel.
+// awaitSettled waits, if it is time for that, until the receiver is awake, and has what went by
+// the kernel.
 //
 // +checklocks:f.mu
-func (f *outflow) settle() bool {
+func (f *outflow) awaitSettled() bool {
 	known := f.tx.Known()
 	most, least := settleTime, leastWait
 	if !known {
@@ -270,7 +272,7 @@ func (f *outflow) settle() bool {
 	if f.unsettled < least || start < f.waitAfter {
 		return false
 	}
-	for ; ; yield() {
+	for ; ; yieldCPU() {
 		now := shm.Nanotime()
 		if f.tx.Settled(now) && (!f.tx.Armed() || !known) {
 			f.backoff = 0
@@ -284,8 +286,8 @@ func (f *outflow) settle() bool {
 	}
 }
 
-// yield lets another goroutine, and another thread of this CPU, run.
-func yield() {
+// yieldCPU lets another goroutine, and another thread of this CPU, run.
+func yieldCPU() {
 	runtime.Gosched()
 	unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }
@@ -299,12 +301,13 @@ const (
 	roomOver              // the flow has ended, or the call has: the kernel says so
 )
 
-// room waits until there is more room. A receiver that takes little each time has its sender wait
-// for no longer, all in all, than one that takes nothing. While a rule has the sender wait for long
-// the lock is free: another goroutine may close the socket, end the flow, and offer another one.
+// awaitRoom waits until there is more room. A receiver that takes little each time has its
+// sender wait for no longer, all in all, than one that takes nothing. While a rule has the
+// sender wait for long the lock is free: another goroutine may close the socket, end the flow,
+// and offer another one.
 //
 // +checklocks:f.mu
-func (f *outflow) room(s *Socket, since int64) room {
+func (f *outflow) awaitRoom(s *Socket, since int64) room {
 	before, _ := f.tx.Consumed()
 	if f.phase == outStalled {
 		if before == f.stalledAt {
@@ -323,10 +326,10 @@ func (f *outflow) room(s *Socket, since int64) room {
 			return roomNone
 		case late:
 			if f.tx.HungUp() {
-				f.end(s, outGone, connstats.WhyNothing)
+				f.endFlow(s, outGone, connstats.WhyNothing)
 			}
 			tx := f.tx
-			if tx == nil || over(&s.writeUntil) || s.left.Load() {
+			if tx == nil || hasPassed(&s.writeUntil) || s.left.Load() {
 				return roomOver
 			}
 			f.mu.Unlock()
@@ -336,28 +339,28 @@ func (f *outflow) room(s *Socket, since int64) room {
 				return roomOver
 			}
 		case i > 64:
-			yield()
+			yieldCPU()
 		}
 		shm.Pause(1)
 	}
 }
 
-// drain waits until the receiver has everything. False: it has not after some time.
+// awaitConsumed waits until the receiver has everything. False: it has not after some time.
 //
 // +checklocks:f.mu
-func (f *outflow) drain(most time.Duration) bool {
-	for start := shm.Nanotime(); ; yield() {
+func (f *outflow) awaitConsumed(most time.Duration) bool {
+	for start := shm.Nanotime(); ; yieldCPU() {
 		if _, all := f.tx.Consumed(); all || shm.Nanotime()-start > int64(most) {
 			return all
 		}
 	}
 }
 
-// forget ends it if nothing was sent for a second, and there is no flow. False: it does not, also
-// while it is in use.
+// forgetIfIdle ends the outflow if it has no flow and nothing was sent for a second. It reports
+// false if it does not end, also while it is in use.
 //
 // +checklocksignore: it does not know TryLock
-func (f *outflow) forget() bool {
+func (f *outflow) forgetIfIdle() bool {
 	if !f.mu.TryLock() {
 		return false
 	}
@@ -370,26 +373,26 @@ func (f *outflow) forget() bool {
 	return true
 }
 
-// leave has datagrams go by the kernel, when the receiver has all, or after some time. why:
-// WhyNothing if the socket is closed.
+// leaveFlow ends the flow when the receiver has taken everything, or after most. why: WhyNothing
+// if the socket is closed.
 //
 // +checklocks:f.mu
-func (f *outflow) leave(s *Socket, most time.Duration, why connstats.Why) {
-	if !f.flowing() {
+func (f *outflow) leaveFlow(s *Socket, most time.Duration, why connstats.Why) {
+	if !f.hasSegment() {
 		return
 	}
-	f.drain(most)
+	f.awaitConsumed(most)
 	if f.phase == outOffered {
 		s.cfg.Broker.Withdraw(f.tx.Info().Nonce)
 	}
-	f.end(s, outLeave, why)
+	f.endFlow(s, outLeave, why)
 }
 
-// end ends the flow, as what has happened says: what follows goes by the kernel, and it is offered
-// again some time.
+// endFlow ends the flow. The kernel carries what follows, and a flow is offered again some time
+// later.
 //
 // +checklocks:f.mu
-func (f *outflow) end(s *Socket, what outEvent, why connstats.Why) {
+func (f *outflow) endFlow(s *Socket, what outEvent, why connstats.Why) {
 	if f.phase != outOffered {
 		f.pause = offerAgain
 	}

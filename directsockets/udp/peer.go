@@ -22,8 +22,8 @@ func mayPass(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS)
 }
 
-// whyNot is why there is no flow after an error of peerOf: WhyNoDiag, if this process may not ask
-// the kernel.
+// whyNot is why there is no flow after an error of peerOf: WhyNoDiag, if this process may not
+// ask the kernel.
 func whyNot(err error) connstats.Why {
 	switch {
 	case err == nil:
@@ -36,17 +36,18 @@ func whyNot(err error) connstats.Why {
 	return connstats.WhyNoDiag
 }
 
-// moved reports whether the kernel would give a datagram to another socket than the one with the
-// number, or to none. Where it cannot be asked now, nobody has moved as far as this process knows.
-func moved(from, to netip.AddrPort, cookie uint64) bool {
+// hasMoved reports whether the kernel would give a datagram to another socket than the one with
+// the number, or to none. Where it cannot be asked now, nobody has moved as far as this process
+// knows.
+func hasMoved(from, to netip.AddrPort, cookie uint64) bool {
 	now, err := peerOf(from, to)
 	return !mayPass(err) && (err != nil || now != cookie)
 }
 
-// peerOf asks the kernel (sock_diag(7)) for the number (SO_COOKIE) of the socket to which it would
-// give a datagram; ENOENT: to none. A socket that was kept would save half of the 10 µs that this
-// takes, ten times a second for each flow, and be in the way of a program that counts its
-// descriptors, or closes all.
+// peerOf asks the kernel (sock_diag(7)) for the number (SO_COOKIE) of the socket to which it
+// would give a datagram; ENOENT: to none. A socket that was kept would save half of the 10 µs
+// that this takes, ten times a second for each flow, and be in the way of a program that counts
+// its descriptors, or closes all.
 func peerOf(from, to netip.AddrPort) (cookie uint64, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {

@@ -27,8 +27,8 @@ func without(t *testing.T, f func()) {
 	f()
 }
 
-// Where a process has no descriptor left to ask the kernel by, no end of a flow takes the other for
-// another socket: datagrams that the kernel carried then would pass those in memory.
+// Where a process has no descriptor left to ask the kernel by, no end of a flow takes the other
+// for another socket: datagrams that the kernel carried then would pass those in memory.
 func TestNoDescriptor(t *testing.T) {
 	s, tx := receiverOfOne(t)
 	f := s.in.flows[0]
@@ -46,16 +46,16 @@ func TestNoDescriptor(t *testing.T) {
 			t.Errorf("the kernel is asked all the same: %v", err)
 		}
 		s.in.checked = shm.Nanotime() - int64(2*checkTime)
-		if s.in.check(); f.phase != inMemory {
+		if s.in.checkSenders(); f.phase != inMemory {
 			t.Errorf("the receiver's end is %v", f.phase)
 		}
 		out.mu.Lock()
 		defer out.mu.Unlock()
-		if !out.up(s) || out.phase != outUp {
+		if !out.mayBeDirect(s) || out.phase != outUp {
 			t.Errorf("the sender's end is %v", out.phase)
 		}
 	})
-	if !moved(info.From, info.To, cookie+1) {
+	if !hasMoved(info.From, info.To, cookie+1) {
 		t.Error("another socket with the address is not noticed")
 	}
 }
@@ -84,7 +84,7 @@ func TestIdleAgain(t *testing.T) {
 		t.Fatal("no step")
 	}
 	s.in.mu.Unlock()
-	s.in.answered(0, g, nil)
+	s.in.takeAnswer(0, g, nil)
 	if !s.in.some.Load() || len(s.in.flows) != 1 {
 		t.Error("a flow is not looked for")
 	}

@@ -21,7 +21,7 @@ const (
 	// it.
 	announceAfter = 2
 	// shadowEvery is every how many receives the kernel's socket is looked at, and checkEvery
-	// every how many it may be time for check.
+	// every how many it may be time for checkSenders.
 	shadowEvery = 64
 	checkEvery  = 16
 	// youngUntil is how many datagrams of a new flow make the receiver look whether more are
@@ -108,10 +108,10 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 		in.waiting.Add(-1)
 	}
 	for {
-		if err := s.late(); err != nil {
+		if err := s.deadlineError(); err != nil {
 			return Datagram{Err: err}, true
 		}
-		d, ok, again := in.receive(b)
+		d, ok, again := in.receiveOnce(b)
 		if !again {
 			return d, ok
 		}
@@ -119,22 +119,23 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 	}
 }
 
-// late returns the error of a read whose deadline has passed. The kernel's call may not say it: by
-// then another goroutine may have moved the deadline, and the call would wait, while senders use
-// the rings.
-func (s *Socket) late() error {
-	if !over(&s.readUntil) {
+// deadlineError returns the error of a read whose deadline has passed. The kernel's call may not
+// say it: by then another goroutine may have moved the deadline, and the call would wait, while
+// senders use the rings.
+func (s *Socket) deadlineError() error {
+	if !hasPassed(&s.readUntil) {
 		return nil
 	}
 	return s.cfg.Raw.Read(func(uintptr) bool { return true })
 }
 
-// receive is Receive when there may be flows. again: call it again, after a moment.
-func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
+// receiveOnce looks once for a datagram where there may be flows. again: call it again after a
+// moment.
+func (in *inbound) receiveOnce(b []byte) (d Datagram, ok, again bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.turn++; in.turn%checkEvery == 0 {
-		in.check()
+		in.checkSenders()
 	}
 	if d, ok = in.fromKept(b); ok {
 		return d, true, false
@@ -147,11 +148,11 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 			return d, ok, again
 		}
 	}
-	in.check()
+	in.checkSenders()
 	if d, ok = in.fromKept(b); ok { // of a flow that has ended meanwhile
 		return d, true, false
 	}
-	in.dry()
+	in.tellDry()
 	in.waiting.Add(1)
 	if len(in.flows) == 0 && len(in.kept) == 0 {
 		in.some.Store(false)
@@ -162,30 +163,30 @@ func (in *inbound) receive(b []byte) (d Datagram, ok, again bool) {
 // fromFlows receives from those that are active. Neither ok nor again: they are armed, and there
 // is nothing. The caller has mu, as for all that follows.
 func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
-	if alone := in.waiting.Load() == 0; alone && (in.turn%shadowEvery == 0 || in.early() != nil) {
+	if alone := in.waiting.Load() == 0; alone && (in.turn%shadowEvery == 0 || in.firstWaiting() != nil) {
 		if d, ok, again = in.fromKernel(b); ok || again { // an error of the kernel's socket is the program's
 			return d, ok, false
 		}
 	}
-	if d, ok = in.take(b); ok {
+	if d, ok = in.takeEarliest(b); ok {
 		return d, true, false
 	}
-	readable := in.readable()
-	for f := in.early(); f != nil && in.lost(f, f.rx.Missing(), shm.Nanotime(), readable); f = in.early() {
+	readable := in.kernelReadable()
+	for f := in.firstWaiting(); f != nil && in.isLost(f, f.rx.Missing(), shm.Nanotime(), readable); f = in.firstWaiting() {
 		in.giveUp(f)
-		if d, ok = in.take(b); ok {
+		if d, ok = in.takeEarliest(b); ok {
 			return d, true, false
 		}
 	}
-	if in.early() != nil {
+	if in.firstWaiting() != nil {
 		return d, false, true
 	}
-	if !readable && in.look() {
-		if d, ok = in.take(b); ok {
+	if !readable && in.spinForRecord() {
+		if d, ok = in.takeEarliest(b); ok {
 			return d, true, false
 		}
 	}
-	return in.arm(b)
+	return in.armAndLook(b)
 }
 
 // endBells has no flow armed for a bell, from now on. What is in the rings is found by the next
@@ -205,11 +206,11 @@ func (in *inbound) endBells() {
 			f.on(in, inArm)
 		}
 	}
-	in.await()
+	in.awaitSenders()
 }
 
-// take takes the earliest record.
-func (in *inbound) take(b []byte) (d Datagram, ok bool) {
+// takeEarliest takes the earliest record.
+func (in *inbound) takeEarliest(b []byte) (d Datagram, ok bool) {
 	var first *inflow
 	var rec datagram.Record
 	for i := 0; i < len(in.active); i++ {
@@ -217,7 +218,7 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 		r, there, err := f.rx.Next()
 		switch {
 		case err != nil:
-			in.drop(f, connstats.WhyBreach)
+			in.dropFlow(f, connstats.WhyBreach)
 			i--
 		case there && !f.rx.Due():
 			if f.early == 0 {
@@ -230,11 +231,11 @@ func (in *inbound) take(b []byte) (d Datagram, ok bool) {
 	if first == nil {
 		return d, false
 	}
-	return in.pull(first, rec, b), true
+	return in.takeRecord(first, rec, b), true
 }
 
-// pull takes what Next has returned of f.
-func (in *inbound) pull(f *inflow, rec datagram.Record, b []byte) (d Datagram) {
+// takeRecord copies the record that Next has returned of f, and gives its room back.
+func (in *inbound) takeRecord(f *inflow, rec datagram.Record, b []byte) (d Datagram) {
 	info := f.rx.Info()
 	d = Datagram{Len: rec.Len, From: info.From, To: info.To, Meta: rec.Meta}
 	d.N = f.rx.CopyTo(b)
@@ -262,34 +263,34 @@ func (in *inbound) fromKernel(b []byte) (d Datagram, ok, failed bool) {
 			return
 		}
 		_, _, _, sa, err := unix.Recvmsg(int(fd), make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if f := in.bySrc[addrOf(sa)]; err != nil || f != nil && in.due(f) {
+		if f := in.bySrc[addrOf(sa)]; err != nil || f != nil && in.hasDue(f) {
 			return
 		}
 		oob := make([]byte, 256)
 		n, oobn, _, sa, err := unix.Recvmsg(int(fd), b, oob, unix.MSG_TRUNC|unix.MSG_DONTWAIT)
 		if ok = err == nil; ok {
 			d = Datagram{N: min(n, len(b)), Len: n, From: addrOf(sa), control: oob[:oobn]}
-			in.count(d.From)
-			in.claim()
+			in.countReceived(d.From)
+			in.claimFlow()
 		}
 	})
 	if failed {
-		in.silence()
+		in.armFlows()
 	}
 	return d, ok, failed
 }
 
-// due reports whether a flow has a record that is due.
-func (in *inbound) due(f *inflow) bool {
-	if !f.looked() || !f.rx.Ready() {
+// hasDue reports whether a flow has a record that is due.
+func (in *inbound) hasDue(f *inflow) bool {
+	if !f.isActive() || !f.rx.Ready() {
 		return false
 	}
 	_, there, err := f.rx.Next()
 	return err != nil || there && f.rx.Due()
 }
 
-// readable reports whether something is in the queue of the kernel's socket.
-func (in *inbound) readable() bool {
+// kernelReadable reports whether something is in the queue of the kernel's socket.
+func (in *inbound) kernelReadable() bool {
 	some := true
 	_ = in.s.cfg.Raw.Control(func(fd uintptr) { some = pollIn(int(fd))&unix.POLLIN != 0 })
 	return some
@@ -312,8 +313,8 @@ func pollIn(fd int) int16 {
 	return p[0].Revents
 }
 
-// look looks for a while, as that has paid before.
-func (in *inbound) look() bool {
+// spinForRecord polls the rings for a while: longer if that has paid, and shorter if not.
+func (in *inbound) spinForRecord() bool {
 	limit := in.spin
 	if limit <= 0 {
 		return false
@@ -329,7 +330,7 @@ func (in *inbound) look() bool {
 			}
 			shm.Pause(1)
 		}
-		if time.Duration(shm.Nanotime()-start) >= limit || over(&in.s.readUntil) || in.s.left.Load() {
+		if time.Duration(shm.Nanotime()-start) >= limit || hasPassed(&in.s.readUntil) || in.s.left.Load() {
 			break
 		}
 		if i%4 == 0 {
@@ -348,42 +349,42 @@ func (in *inbound) mayWait(now int64) time.Duration {
 	return min(in.credit, busyTime)
 }
 
-// silence has all senders use the kernel.
-func (in *inbound) silence() {
+// armFlows arms all active flows: their senders use the kernel.
+func (in *inbound) armFlows() {
 	for _, f := range in.active {
 		if f.rx.Arm(in.noBells); f.phase == inMemory {
 			f.on(in, inArm)
 		}
 	}
-	in.await()
+	in.awaitSenders()
 }
 
-// arm has all senders use the kernel, unless there is something by now.
-func (in *inbound) arm(b []byte) (d Datagram, ok, again bool) {
-	in.silence()
-	d, ok = in.take(b)
-	again = !ok && in.early() != nil
+// armAndLook arms all flows, and looks into their rings once more. Neither ok nor again: they
+// are empty.
+func (in *inbound) armAndLook(b []byte) (d Datagram, ok, again bool) {
+	in.armFlows()
+	d, ok = in.takeEarliest(b)
+	again = !ok && in.firstWaiting() != nil
 	for i := len(in.active) - 1; i >= 0; i-- { // which a step may shorten
 		switch f := in.active[i]; {
 		case !ok && !again:
 			f.on(in, inEmpty)
 		case in.waiting.Load() == 0:
-			f.wake(in)
+			f.useMemory(in)
 		}
 	}
 	return d, ok, again
 }
 
-// await waits until no sender of the active flows publishes that may not have seen that it is
-// armed.
-func (in *inbound) await() {
+// awaitSenders waits until no sender publishes that may not have seen that its flow is armed.
+func (in *inbound) awaitSenders() {
 	start := shm.Nanotime()
 	now, most := start, in.mayWait(start)
 	for i := len(in.active) - 1; i >= 0; i-- {
 		for f := in.active[i]; f.rx.Busy(); {
 			if now = shm.Nanotime(); time.Duration(now-start) > most {
 				if f.late++; f.late > mostLate || !f.rx.Ready() { // else what it has published is taken
-					in.finish(f, connstats.WhyBreach)
+					in.finishFlow(f, connstats.WhyBreach)
 				}
 				break
 			}
@@ -397,16 +398,16 @@ func (in *inbound) await() {
 	in.credit = max(in.credit-time.Duration(now-start), 0)
 }
 
-// wake has the sender of f use the segment. No goroutine sleeps in the kernel's call.
-func (f *inflow) wake(in *inbound) {
+// useMemory has the sender of f use the segment. No goroutine may sleep in the kernel.
+func (f *inflow) useMemory(in *inbound) {
 	f.on(in, inWake)
 	f.rx.Disarm()
 }
 
-// dry tells senders that nothing of theirs is in the queue of the kernel's socket. Another
+// tellDry tells senders that nothing of theirs is in the queue of the kernel's socket. Another
 // goroutine in the kernel's call may have taken a datagram from there, and not have counted it:
 // then its sender would take that for lost.
-func (in *inbound) dry() {
+func (in *inbound) tellDry() {
 	if !in.dirty || in.waiting.Load() > 0 {
 		return
 	}
@@ -414,7 +415,7 @@ func (in *inbound) dry() {
 	for i, f := range in.flows {
 		counts[i] = f.rx.Kernel()
 	}
-	if in.readable() {
+	if in.kernelReadable() {
 		return
 	}
 	for i, f := range in.flows {
@@ -433,12 +434,12 @@ func (s *Socket) Received(from netip.AddrPort) {
 	case !from.IsValid():
 	case in.received.Load() < announceAfter:
 		if in.received.Add(1) == announceAfter {
-			in.announce()
+			in.announceSocket()
 		}
 	default:
-		if _, may := in.offered(); may {
+		if _, may := in.hasOffer(); may {
 			in.mu.Lock()
-			in.claim()
+			in.claimFlow()
 			in.mu.Unlock()
 		}
 	}
@@ -449,12 +450,12 @@ func (s *Socket) Received(from netip.AddrPort) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.waiting.Add(-1)
-	in.count(plainAddr(from))
+	in.countReceived(plainAddr(from))
 }
 
-// count counts a datagram that came by the kernel. Its sender uses the segment from then on,
-// unless a goroutine sleeps in the kernel's call.
-func (in *inbound) count(from netip.AddrPort) {
+// countReceived counts a datagram that came by the kernel. Its sender uses the segment from then
+// on, unless a goroutine sleeps in the kernel's call.
+func (in *inbound) countReceived(from netip.AddrPort) {
 	in.byKernel++
 	in.keptAfter(from)
 	f := in.bySrc[from]
@@ -465,12 +466,12 @@ func (in *inbound) count(from netip.AddrPort) {
 	in.s.stats.receivedShadow.Add(1)
 	in.dirty = true
 	if f.young++; f.young <= youngUntil {
-		in.dry() // a program that sends and receives in turn never waits
+		in.tellDry() // a program that sends and receives in turn never waits
 	}
 	switch {
 	case f.phase == inMemory:
 	case in.waiting.Load() == 0:
-		f.wake(in)
+		f.useMemory(in)
 	case f.phase == inArmed && f.rx.Ready():
 		f.on(in, inRing)
 	}

@@ -28,7 +28,7 @@ func TestBusySender(t *testing.T) {
 	}
 	in := &inbound{}
 	for i := 0; i < arms && !f.rx.Ended(); i++ {
-		f.wake(in)
+		f.useMemory(in)
 		say(1)
 		done := make(chan struct{})
 		go func() {
@@ -39,7 +39,7 @@ func TestBusySender(t *testing.T) {
 			time.Sleep(busyTime / 5)
 			say(0)
 		}()
-		in.silence()
+		in.armFlows()
 		<-done
 	}
 	if !f.rx.Ended() {
@@ -74,7 +74,7 @@ func TestTwoReceivers(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	s.awake(s.in.flows[0])
 	b := make([]byte, 10)
 	if !tx.Settled(shm.Nanotime()) {
@@ -119,7 +119,7 @@ func TestLeaveAsleep(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	s.awake(s.in.flows[0])
 	b := make([]byte, 10)
 	if !tx.Settled(shm.Nanotime()) {
@@ -137,7 +137,7 @@ func TestLeaveAsleep(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { s.Leave(); close(done) }()
-	for !s.Left() || !s.in.asleep() {
+	for !s.Left() || !s.in.sleepsOverKept() {
 		runtime.Gosched()
 	}
 	n, _, err := unix.Recvfrom(s.fd, b, 0)

@@ -24,16 +24,16 @@ const (
 	// A sender waits for its receiver to have all that went by the kernel: for firstTime, after
 	// firstWait datagrams, while it does not know how many were lost, later for settleTime after
 	// leastWait. A wait in vain has the next one come after leastBackoff times as long, and each
-	// further one after twice that, up to mostBackoff: waits cost little, and a busy machine, where
-	// the receiver takes long, has no sender give up.
+	// further one after twice that, up to mostBackoff: waits cost little, and a busy machine,
+	// where the receiver takes long, has no sender give up.
 	firstTime    = 2 * time.Millisecond
 	firstWait    = 16
 	settleTime   = 200 * time.Microsecond
 	leastWait    = 2
 	leastBackoff = 16
 	mostBackoff  = 64
-	// roomTime is how long a receiver may take nothing while there is no room. Then datagrams are
-	// dropped until it does.
+	// roomTime is how long a receiver may take nothing while there is no room. Then datagrams
+	// are dropped until it does.
 	roomTime = time.Millisecond
 	// offerAgain is how long an offer that was not taken is not repeated, at first.
 	offerAgain = time.Second
@@ -61,15 +61,15 @@ type outbound struct {
 
 func (o *outbound) init() { o.to = make(map[netip.AddrPort]*outflow) }
 
-// find returns the outflow to an address; nil: there is none.
-func (o *outbound) find(to netip.AddrPort) *outflow {
+// findFlow returns the outflow to an address; nil: there is none.
+func (o *outbound) findFlow(to netip.AddrPort) *outflow {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.to[to]
 }
 
-// other counts the sends under way to a receiver that has no outflow.
-func (o *outbound) other(to netip.AddrPort) *atomic.Int64 {
+// unknownSends returns the count of sends under way to receivers that have no outflow.
+func (o *outbound) unknownSends(to netip.AddrPort) *atomic.Int64 {
 	return &o.others[int(to.Port())%len(o.others)]
 }
 
@@ -82,56 +82,57 @@ type KernelSend struct {
 }
 
 // Send sends a datagram through memory. sent false: call the kernel's socket, and then Ended of
-// k. So it is with a datagram that is too long, and with control messages m that no flow carries:
-// these end the flow, whose receiver could not tell how many datagrams they make of one.
-// A nil m leaves all to the socket's options.
+// k. So it is with a datagram that is too long, and with control messages m that no flow
+// carries: these end the flow, whose receiver could not tell how many datagrams they make of
+// one. A nil m leaves all to the socket's options.
 func (s *Socket) Send(b []byte, to netip.AddrPort, m *Control) (k KernelSend, sent bool) {
 	if s.left.Load() {
 		return k, false
 	}
 	to = plainAddr(to)
 	for counted := false; ; {
-		f := s.out.find(to)
+		f := s.out.findFlow(to)
 		switch {
 		case f == nil && counted:
 			return KernelSend{s: s, to: to, kernelOnly: m.forKernel()}, false
 		case f == nil: // then look again: who makes an outflow looks at this afterwards
-			s.out.other(to).Add(1)
+			s.out.unknownSends(to).Add(1)
 			counted = true
 			continue
 		case counted:
-			s.out.other(to).Add(-1)
+			s.out.unknownSends(to).Add(-1)
 			counted = false
 		}
 		var ended bool
-		if k, sent, ended = f.begin(s, b, m); !ended {
+		if k, sent, ended = f.sendOrBegin(s, b, m); !ended {
 			return k, sent
 		}
 	}
 }
 
-// begin is Send with an outflow. ended: that is no more.
-func (f *outflow) begin(s *Socket, b []byte, m *Control) (k KernelSend, sent, ended bool) {
+// sendOrBegin sends a datagram through the flow, or begins a send by the kernel. ended: the
+// outflow has ended, find another one.
+func (f *outflow) sendOrBegin(s *Socket, b []byte, m *Control) (k KernelSend, sent, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := s.look()
+	o := s.currentOptions()
 	kernelOnly := o.plain || m.forKernel()
 	switch {
 	case f.phase == outEnded:
 		return k, false, true
 	case kernelOnly:
-		f.leave(s, specialTime, connstats.WhyUnsupportedCall)
-	case !f.up(s):
-	case m.elsewhere(f.tx.Info().From.Addr()): // its receiver does not count it
-		f.drain(specialTime)
+		f.leaveFlow(s, specialTime, connstats.WhyUnsupportedCall)
+	case !f.mayBeDirect(s):
+	case m.hasOtherSource(f.tx.Info().From.Addr()): // its receiver does not count it
+		f.awaitConsumed(specialTime)
 		return k, false, false
-	case len(b) > datagram.MaxLen || over(&s.writeUntil):
-		f.drain(specialTime)
+	case len(b) > datagram.MaxLen || hasPassed(&s.writeUntil):
+		f.awaitConsumed(specialTime)
 	default:
 		if o.shareable {
 			f.tx.Share()
 		}
-		if f.send(b, m.meta(o), s) {
+		if f.sendDirect(b, m.metaOf(o), s) {
 			return k, true, false
 		}
 	}
@@ -146,10 +147,10 @@ func (k KernelSend) Ended(bytes int, err error) {
 	case s == nil:
 		return
 	case f == nil:
-		s.out.other(k.to).Add(-1)
+		s.out.unknownSends(k.to).Add(-1)
 		if a := k.to.Addr(); err == nil && !k.kernelOnly && s.cfg.Broker.Receiver(k.to.Port()) &&
 			a.Zone() == "" && !a.IsMulticast() && !a.IsUnspecified() && !a.IsLinkLocalUnicast() {
-			s.out.count(k.to)
+			s.out.countReceiver(k.to)
 		}
 		return
 	}
@@ -168,8 +169,8 @@ func (k KernelSend) Ended(bytes int, err error) {
 	}
 }
 
-// count begins to count datagrams to a receiver.
-func (o *outbound) count(to netip.AddrPort) {
+// countReceiver makes an outflow, which counts the datagrams to a receiver.
+func (o *outbound) countReceiver(to netip.AddrPort) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended || o.to[to] != nil {
@@ -177,7 +178,7 @@ func (o *outbound) count(to netip.AddrPort) {
 	}
 	if len(o.to) >= maxRoutes {
 		for at, f := range o.to {
-			if f.forget() {
+			if f.forgetIfIdle() {
 				delete(o.to, at)
 				break
 			}
@@ -189,23 +190,23 @@ func (o *outbound) count(to netip.AddrPort) {
 	o.to[to] = &outflow{to: to, sent: 1, since: time.Now(), pause: offerAgain}
 }
 
-// tidy ends flows whose receiver is gone. It reports whether there are others.
-func (o *outbound) tidy(s *Socket) bool {
+// endGone ends flows whose receiver is gone. It reports whether there are others.
+func (o *outbound) endGone(s *Socket) bool {
 	o.mu.RLock()
 	all := slices.Collect(maps.Values(o.to))
 	o.mu.RUnlock()
 	for _, f := range all {
 		f.mu.Lock()
-		if f.attach(s); f.phase != outOffered && f.tx != nil && f.tx.HungUp() {
-			f.end(s, outGone, connstats.WhyNothing)
+		if f.noteAttached(s); f.phase != outOffered && f.tx != nil && f.tx.HungUp() {
+			f.endFlow(s, outGone, connstats.WhyNothing)
 		}
 		f.mu.Unlock()
 	}
 	return o.flows.Load() > 0
 }
 
-// end ends all flows.
-func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
+// endFlows ends all flows.
+func (o *outbound) endFlows(s *Socket, wait bool, why connstats.Why) {
 	o.mu.Lock()
 	o.ended = true
 	all := slices.Collect(maps.Values(o.to))
@@ -217,15 +218,15 @@ func (o *outbound) end(s *Socket, wait bool, why connstats.Why) {
 	}
 	for _, f := range all {
 		f.mu.Lock()
-		f.leave(s, time.Until(until), why)
+		f.leaveFlow(s, time.Until(until), why)
 		f.on(outClose)
 		f.leaveEntry()
 		f.mu.Unlock()
 	}
 }
 
-// source is the address from which the kernel would send.
-func (s *Socket) source(to netip.AddrPort) (from netip.AddrPort, ok bool) {
+// sourceFor returns the address from which the kernel would send.
+func (s *Socket) sourceFor(to netip.AddrPort) (from netip.AddrPort, ok bool) {
 	local := plainAddr(s.cfg.Local)
 	if !local.Addr().IsUnspecified() {
 		return local, local.Addr().Is4() == to.Addr().Is4() && local.Addr().Zone() == ""
@@ -246,8 +247,8 @@ func (s *Socket) source(to netip.AddrPort) (from netip.AddrPort, ok bool) {
 	return netip.AddrPortFrom(addrOf(sa).Addr(), local.Port()), err == nil
 }
 
-// addrOf converts an IP address to the form that flows use. For other families it returns the zero
-// AddrPort.
+// addrOf converts an IP address to the form that flows use. For other families it returns the
+// zero AddrPort.
 func addrOf(sa unix.Sockaddr) (at netip.AddrPort) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

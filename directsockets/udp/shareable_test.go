@@ -20,8 +20,9 @@ func (s *Socket) share(t *testing.T) {
 	s.Changed()
 }
 
-// TestTakenOver has another socket take a sender over while its receiver sleeps, as servers of DTLS
-// do: it binds the same port, and connects. No datagram is left in memory, where nobody would look.
+// TestTakenOver has another socket take a sender over while its receiver sleeps, as servers of
+// DTLS do: it binds the same port, and connects. No datagram is left in memory, where nobody
+// would look.
 func TestTakenOver(t *testing.T) {
 	for name, before := range map[string]bool{"shared before the flow": true, "shared while it sleeps": false} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestTakenOver(t *testing.T) {
 			if before {
 				s.share(t)
 			}
-			s.in.begin(g)
+			s.in.beginFlow(g)
 			f := s.in.flows[0]
 			s.awake(f)
 			if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
@@ -61,15 +62,15 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestTakenOverAwake has another socket take a sender over, and give it back, while its receiver is
-// awake. The other socket has got datagrams that a record waits for. The receiver would take the
-// next datagram by the kernel for one of them, so that it overtakes the record.
+// TestTakenOverAwake has another socket take a sender over, and give it back, while its receiver
+// is awake. The other socket has got datagrams that a record waits for. The receiver would take
+// the next datagram by the kernel for one of them, so that it overtakes the record.
 func TestTakenOverAwake(t *testing.T) {
 	s, at := receiver(t)
 	_, from := listen(t)
 	tx, g := ends(t, from, at)
 	s.share(t)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	f := s.in.flows[0]
 	s.awake(f)
 	if out := tx.Send([]byte("x"), datagram.Meta{}); out != datagram.Published {
@@ -94,7 +95,7 @@ func TestTakenOverAwake(t *testing.T) {
 	// A flow that begins later knows it from the beginning.
 	_, from = listen(t)
 	tx, g = ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	s.awake(s.in.flows[1])
 	tx.Settled(shm.Nanotime() + int64(datagram.SoftirqTime))
 	tx.Sent(1, shm.Nanotime())

@@ -58,7 +58,7 @@ type Socket struct {
 	stats      struct{ sentDirect, receivedDirect, sentShadow, receivedShadow, dropped atomic.Uint64 }
 	in         inbound
 	out        outbound
-	tidies     atomic.Bool // tidy is due
+	tidies     atomic.Bool // tidyFlows is due
 }
 
 // tidyTime is how often a socket with flows looks for those whose other end is gone, even if
@@ -68,16 +68,16 @@ const tidyTime = 2 * time.Second
 // tidyLater has the socket look for such flows, as long as there are flows.
 func (s *Socket) tidyLater() {
 	if !s.tidies.Swap(true) {
-		time.AfterFunc(tidyTime, s.tidy)
+		time.AfterFunc(tidyTime, s.tidyFlows)
 	}
 }
 
-func (s *Socket) tidy() {
+func (s *Socket) tidyFlows() {
 	s.tidies.Store(false)
 	s.in.mu.Lock()
-	some := s.in.sweep()
+	some := s.in.forgetOver()
 	s.in.mu.Unlock()
-	if s.out.tidy(s) || some {
+	if s.out.endGone(s) || some {
 		s.tidyLater()
 	}
 }
@@ -126,7 +126,7 @@ func (s *Socket) Changed() {
 	if !s.in.some.Load() {
 		return
 	}
-	switch o := s.look(); {
+	switch o := s.currentOptions(); {
 	case o.plain:
 		s.Leave()
 	case o.shareable:
@@ -136,15 +136,16 @@ func (s *Socket) Changed() {
 	}
 }
 
-// look returns the options. Those that are read while Changed is called are read again.
-func (s *Socket) look() *options {
+// currentOptions returns the options. It reads them again if Changed was called since, or
+// meanwhile.
+func (s *Socket) currentOptions() *options {
 	for {
 		was := s.options.Load()
 		if was != nil && !was.unread {
 			return was
 		}
 		o := new(options)
-		if s.cfg.Raw.Control(func(fd uintptr) { o.read(int(fd), s.six) }) != nil {
+		if s.cfg.Raw.Control(func(fd uintptr) { o.readFrom(int(fd), s.six) }) != nil {
 			o.plain = true
 		}
 		if s.options.CompareAndSwap(was, o) {
@@ -153,7 +154,7 @@ func (s *Socket) look() *options {
 	}
 }
 
-func (o *options) read(fd int, six bool) {
+func (o *options) readFrom(fd int, six bool) {
 	get := func(level, name int) int {
 		v, err := unix.GetsockoptInt(fd, level, name)
 		if err != nil {
@@ -180,7 +181,7 @@ func (o *options) read(fd int, six bool) {
 	} {
 		o.plain = o.plain || get(only.level, only.name) != 0
 	}
-	o.plain = o.plain || filtered(fd)
+	o.plain = o.plain || hasFilter(fd)
 }
 
 // defaultRcvbuf is the SO_RCVBUF of a socket whose program has not set one.
@@ -198,20 +199,20 @@ var defaultRcvbuf = sync.OnceValue(func() int {
 })
 
 // SetReadDeadline is told of that of the kernel's socket.
-func (s *Socket) SetReadDeadline(t time.Time) { s.readUntil.Store(nanos(t)) }
+func (s *Socket) SetReadDeadline(t time.Time) { s.readUntil.Store(unixNanos(t)) }
 
 // SetWriteDeadline is told of that of the kernel's socket.
-func (s *Socket) SetWriteDeadline(t time.Time) { s.writeUntil.Store(nanos(t)) }
+func (s *Socket) SetWriteDeadline(t time.Time) { s.writeUntil.Store(unixNanos(t)) }
 
-func nanos(t time.Time) int64 {
+func unixNanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
 	return max(t.UnixNano(), 1)
 }
 
-// over reports whether a deadline has passed. The kernel's socket says so to the program.
-func over(until *atomic.Int64) bool {
+// hasPassed reports whether a deadline has passed. The kernel's socket says so to the program.
+func hasPassed(until *atomic.Int64) bool {
 	at := until.Load()
 	return at != 0 && time.Now().UnixNano() >= at
 }
@@ -219,10 +220,10 @@ func over(until *atomic.Int64) bool {
 // Leave has everything go by the kernel, for good: another part of the program, or another
 // program, uses the descriptor. Until the peers have taken what was sent to them it waits, for
 // leaveTime at most.
-func (s *Socket) Leave() { s.end(true) }
+func (s *Socket) Leave() { s.endFlows(true) }
 
 // Close ends the flows. It comes before the kernel's socket is closed.
-func (s *Socket) Close() { s.end(false) }
+func (s *Socket) Close() { s.endFlows(false) }
 
 // Left reports whether one of the two was called: what is sent is the kernel's, with neither
 // Send nor Sent.
@@ -231,7 +232,7 @@ func (s *Socket) Left() bool { return s.left.Load() }
 // Plain reports whether what is received is, too: with neither Receive nor Received.
 func (s *Socket) Plain() bool { return s.plain.Load() }
 
-func (s *Socket) end(wait bool) {
+func (s *Socket) endFlows(wait bool) {
 	if s.left.Load() || s.left.Swap(true) { // some ask for each datagram
 		return
 	}
@@ -239,11 +240,11 @@ func (s *Socket) end(wait bool) {
 	if wait {
 		why = connstats.WhyProgram
 	}
-	s.out.end(s, wait, why)
-	s.in.end(wait, why)
+	s.out.endFlows(s, wait, why)
+	s.in.endFlows(wait, why)
 	// Who sleeps in the kernel's call has the bell of what is kept: nobody else has the
 	// descriptor yet.
-	for late := time.Now().Add(leaveTime); wait && s.in.asleep() && time.Now().Before(late); {
+	for late := time.Now().Add(leaveTime); wait && s.in.sleepsOverKept() && time.Now().Before(late); {
 		time.Sleep(earlyPause)
 	}
 }

@@ -2,10 +2,10 @@ package udp
 
 import "exnet/internal/steps"
 
-// outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to one
-// receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver is
-// armed is no part of it: the sender reads that from the receiver's block for each datagram, and a
-// copy would be old.
+// outPhase is the state of the sender's end of a flow (SPEC.md, 10.7): where the datagrams to
+// one receiver go. Its owner is the outflow's mutex; on alone changes it. Whether the receiver
+// is armed is no part of it: the sender reads that from the receiver's block for each datagram,
+// and a copy would be old.
 type outPhase uint8
 
 const (
@@ -61,11 +61,11 @@ func (f *outflow) on(what outEvent) {
 	}
 }
 
-// flowing reports whether there is a segment.
-func (f *outflow) flowing() bool { return f.phase != outKernel && f.phase != outEnded }
+// hasSegment reports whether there is a segment.
+func (f *outflow) hasSegment() bool { return f.phase != outKernel && f.phase != outEnded }
 
-// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8, less what C alone has). Its
-// owner is the mutex of the socket's inbound; on alone changes it.
+// inPhase is the state of the receiver's end of a flow (SPEC.md, 10.8, less what C alone has).
+// Its owner is the mutex of the socket's inbound; on alone changes it.
 type inPhase uint8
 
 const (
@@ -101,26 +101,26 @@ var inSteps = steps.New(map[inPhase]map[inEvent]inPhase{
 	inMemory: {inArm: inRung, inDrop: inEnded},
 })
 
-// on moves the receiver's end, and has the socket look at it, or not. A step that there is not is a
-// fault of this package; the flow stays armed then, so that its datagrams come by the kernel. The
-// caller has the mutex of in.
+// on moves the receiver's end, and has the socket look at it, or not. A step that there is not
+// is a fault of this package; the flow stays armed then, so that its datagrams come by the
+// kernel. The caller has the mutex of in.
 func (f *inflow) on(in *inbound, what inEvent) {
 	next, ok := inSteps.Next(f.phase, what)
 	if !ok {
 		return
 	}
-	before := f.looked()
+	before := f.isActive()
 	f.phase = next
-	switch after := f.looked(); {
+	switch after := f.isActive(); {
 	case after && !before:
 		in.active = append(in.active, f)
 	case before && !after:
-		remove(&in.active, f)
+		removeFlow(&in.active, f)
 	}
 }
 
-// looked reports whether the socket looks at the flow: it is in active.
-func (f *inflow) looked() bool { return f.phase == inRung || f.phase == inMemory }
+// isActive reports whether the socket looks at the flow: it is in active.
+func (f *inflow) isActive() bool { return f.phase == inRung || f.phase == inMemory }
 
 // setupPhase is how far a socket has come as a receiver of flows, before there is one (SPEC.md,
 // 10.9). Its owner is the mutex of the socket's inbound; on alone changes it.
@@ -162,8 +162,8 @@ var setupSteps = steps.New(map[setupPhase]map[setupEvent]setupPhase{
 	setupExcluded:  {setupEnd: setupEnded},
 })
 
-// on makes a step of the set-up. False: there is none, as the answer to a claim has come when the
-// socket had left, or another claim is under way. The caller has the mutex of in.
+// on makes a step of the set-up. False: there is none, as the answer to a claim has come when
+// the socket had left, or another claim is under way. The caller has the mutex of in.
 func (in *inbound) on(what setupEvent) bool {
 	next, ok := setupSteps.Next(in.phase, what)
 	if ok {

@@ -47,7 +47,7 @@ func TestForgotten(t *testing.T) {
 	}
 	for i := 0; s.out.to[to] == f && i < 1<<16; i++ { // which one makes room is random
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), 9)
-		s.out.count(at)
+		s.out.countReceiver(at)
 		if g := s.out.to[at]; g != nil {
 			g.since = old
 		}
@@ -62,7 +62,7 @@ func TestForgotten(t *testing.T) {
 		}
 		k.Ended(1, nil)
 	}
-	if g := s.out.find(to); g == f {
+	if g := s.out.findFlow(to); g == f {
 		t.Error("it is still found")
 	}
 	all := maps.Clone(s.out.to)
@@ -82,7 +82,7 @@ func TestSentWhileEnding(t *testing.T) {
 	f := &outflow{to: to, pause: offerAgain}
 	s.out.add(f)
 	k, _ := s.Send([]byte("x"), to, nil)
-	s.out.end(s, false, connstats.WhyNothing)
+	s.out.endFlows(s, false, connstats.WhyNothing)
 	if f.phase != outEnded {
 		t.Fatalf("it is %v", f.phase)
 	}
@@ -114,13 +114,13 @@ func TestBegunBefore(t *testing.T) {
 		return k
 	}
 	before := send()
-	s.out.count(to)
-	f := s.out.find(to)
+	s.out.countReceiver(to)
+	f := s.out.findFlow(to)
 	send().Ended(250, nil)
 	if f.clear {
 		t.Error("a flow may be offered")
 	}
-	if before.Ended(250, nil); s.out.other(to).Load() != 0 {
+	if before.Ended(250, nil); s.out.unknownSends(to).Load() != 0 {
 		t.Error("it has not ended")
 	}
 	later := send()
@@ -128,7 +128,7 @@ func TestBegunBefore(t *testing.T) {
 		t.Errorf("%d datagrams are under way, not 1", n)
 	}
 	f.since = f.since.Add(-time.Hour)
-	if f.forget() {
+	if f.forgetIfIdle() {
 		t.Error("it is forgotten with datagrams under way")
 	}
 	later.Ended(0, unix.EPERM)
@@ -151,7 +151,7 @@ func TestMoved(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	f := s.in.flows[0]
 	s.awake(f)
 	send := func(want datagram.Outcome) {
@@ -185,7 +185,7 @@ func (s *Socket) checkNow() {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	s.in.checked = 0
-	s.in.check()
+	s.in.checkSenders()
 }
 
 // TestSwitchedOff has a flow be switched off: it ends once the receiver has taken what is in the
@@ -218,7 +218,7 @@ func TestSwitchedOffRung(t *testing.T) {
 	s, at := receiver(t)
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
-	s.in.begin(g)
+	s.in.beginFlow(g)
 	f := s.in.flows[0]
 	s.awake(f)
 	b := make([]byte, 10)

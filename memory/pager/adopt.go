@@ -17,8 +17,8 @@ const (
 	idleTime     = 50 * time.Millisecond
 )
 
-// timeout is how long to wait for the next event, in milliseconds.
-func (g *Pager) timeout() int {
+// nextTimeout is how long to wait for the next event, in milliseconds.
+func (g *Pager) nextTimeout() int {
 	for p := range g.processes {
 		if p.more && p.busy != opMove {
 			return 0
@@ -32,23 +32,24 @@ func (g *Pager) timeout() int {
 	return max(int((time.Until(g.nextTick)+time.Millisecond-1)/time.Millisecond), 0)
 }
 
-// tick looks how large the processes are, and has those paged that are to be. It accepts again.
-func (g *Pager) tick(now time.Time) {
-	if _, ok := g.sources[g.listener]; !ok && g.watch(g.listener, source{kind: ofListener}) != nil {
+// lookAtProcesses reads how large the processes are, pages those that are to be paged, and
+// accepts connections again.
+func (g *Pager) lookAtProcesses(now time.Time) {
+	if _, ok := g.sources[g.listener]; !ok && g.watchDescriptor(g.listener, source{kind: ofListener}) != nil {
 		delete(g.sources, g.listener)
 	}
 	all, grows := 0, false
 	for p := range g.processes {
 		if p.agent < 0 {
-			if p.gone() {
-				g.drop(p)
+			if p.memoryGone() {
+				g.dropProcess(p)
 			}
 			continue
 		}
 		g.endFiltered(p)
 		p.readRSS()
-		all += max(p.rss, p.held())
-		unknown := p.rss - p.held() // it grows by memory that is new, not by pages that come
+		all += max(p.rss, p.heldPages())
+		unknown := p.rss - p.heldPages() // it grows by memory that is new, not by pages that come
 		grows = grows || unknown > p.unknown+16
 		p.unknown = unknown
 	}
@@ -61,12 +62,12 @@ func (g *Pager) tick(now time.Time) {
 		if p.adopted {
 			p.rescan--
 			p.barren = false
-			g.unpark(p)
+			g.unparkPages(p)
 			if grows || p.rescan <= 0 {
-				g.scan(p)
+				g.scanAreas(p)
 			}
 		} else if left <= 0 && p.rss >= smallestRSS {
-			g.adopt(p)
+			g.adoptProcess(p)
 		}
 	}
 	wait := idleTime
@@ -81,29 +82,29 @@ func (g *Pager) tick(now time.Time) {
 	}
 	g.lookTraced(now)
 	g.nextTick = now.Add(min(wait, g.nextTraced.Sub(now)))
-	g.follow.look(now)
+	g.follow.chooseCPU(now)
 }
 
-// gone says whether a process's memory is there no more.
-func (p *process) gone() bool {
-	return errors.Is(p.uffd.WriteProtect(p.hello.mark(), pageSize, false), unix.ESRCH)
+// memoryGone says whether a process's memory is there no more.
+func (p *process) memoryGone() bool {
+	return errors.Is(p.uffd.WriteProtect(p.hello.markAddress(), pageSize, false), unix.ESRCH)
 }
 
-// adopt begins to page a process.
-func (g *Pager) adopt(p *process) {
+// adoptProcess begins to page a process.
+func (g *Pager) adoptProcess(p *process) {
 	h := p.hello
 	slots := h.end - h.slots
-	err := errors.Join(p.uffd.Register(h.mark(), pageSize), p.uffd.Register(h.slots, slots))
+	err := errors.Join(p.uffd.Register(h.markAddress(), pageSize), p.uffd.Register(h.slots, slots))
 	if slots != maxSlots*pageSize {
 		err = errors.Join(err, errWire)
 	}
 	if err != nil {
-		if !p.gone() {
-			g.say("adopt", "process %d is not paged: %v", p.pid, err)
+		if !p.memoryGone() {
+			g.sayOnce("adopt", "process %d is not paged: %v", p.pid, err)
 		}
-		g.drop(p)
+		g.dropProcess(p)
 		return
 	}
 	p.adopted = true
-	g.scan(p)
+	g.scanAreas(p)
 }

@@ -12,36 +12,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tellEnd says what is missing in the core of a process that has ended, and that it may have ended
-// by its seccomp filter. The kernel writes the core when the process cannot wait for the pager any
-// more, nor run anything of the library's: what is elsewhere is not in it.
+// tellEnd says what is missing in the core of a process that has ended, and that it may have
+// ended by its seccomp filter. The kernel writes the core when the process cannot wait for the
+// pager any more, nor run anything of the library's: what is elsewhere is not in it.
 func (g *Pager) tellEnd(p *process) {
 	if p.mem == nil {
 		return
 	}
 	status := exitStatus(p.pid, p.ref)
 	if status.Signaled() && status.Signal() == unix.SIGSYS && p.adopted {
-		g.filtered(p)
+		g.noteFiltered(p)
 	}
 	if !status.CoreDump() {
 		return
 	}
-	if n := p.elsewhere(); n > 0 {
+	if n := p.pagesElsewhere(); n > 0 {
 		g.say1(fmt.Sprintf("process %d has dumped core: %d KiB of its memory were elsewhere, and are not in it", p.pid, n*pageSize>>10))
 	}
 }
 
-// filtered says that a seccomp filter has ended a process.
-func (g *Pager) filtered(p *process) {
-	g.say("filter", "process %d is killed: its seccomp filter kills whoever makes the calls that its memory needs (a filter for all threads has to allow ioctl, madvise, recvmsg, sendmsg and ppoll)", p.pid)
+// noteFiltered says that a seccomp filter has ended a process.
+func (g *Pager) noteFiltered(p *process) {
+	g.sayOnce("filter", "process %d is killed: its seccomp filter kills whoever makes the calls that its memory needs (a filter for all threads has to allow ioctl, madvise, recvmsg, sendmsg and ppoll)", p.pid)
 }
 
 // deadTime is how long an agent that is dead may owe an answer. Then it has not ended with its
 // process.
 const deadTime = time.Second
 
-// endFiltered kills a process whose agent has been killed alone, as a filter can do: nobody would
-// answer, and its threads would wait for ever.
+// endFiltered kills a process whose agent has been killed alone, as a filter can do: nobody
+// would answer, and its threads would wait for ever.
 func (g *Pager) endFiltered(p *process) {
 	var thread [4]byte
 	if p.busy == 0 || time.Since(p.since) < deadTime {
@@ -54,7 +54,7 @@ func (g *Pager) endFiltered(p *process) {
 	if err != nil || dying.Match(text) {
 		return
 	}
-	g.filtered(p)
+	g.noteFiltered(p)
 	p.kill()
 }
 

@@ -10,15 +10,15 @@ import (
 )
 
 // mostMessages is how many messages of a process are read before others have their turn: threads
-// that miss pages all the time would keep the pager from all else, also from what they have beyond
-// the share.
+// that miss pages all the time would keep the pager from all else, also from what they have
+// beyond the share.
 const mostMessages = 256
 
-// messages reads what a process's userfaultfd reports. None is read while its agent moves pages:
-// until a change of its memory has been read, the kernel refuses to move any. For the same reason
-// no message is read before the last one is handled: of a fault and a fork that were read at once,
-// the page would come to the parent, and the child be taken to have it, too.
-func (g *Pager) messages(p *process) {
+// readMessages reads what a process's userfaultfd reports. None is read while its agent moves
+// pages: until a change of its memory has been read, the kernel refuses to move any. For the
+// same reason no message is read before the last one is handled: of a fault and a fork that were
+// read at once, the page would come to the parent, and the child be taken to have it, too.
+func (g *Pager) readMessages(p *process) {
 	p.more = false
 	for n := 0; p.busy != opMove; n++ {
 		if n == mostMessages {
@@ -30,60 +30,61 @@ func (g *Pager) messages(p *process) {
 			p.unread = !errors.Is(err, unix.EAGAIN) // no descriptor for a child: later, perhaps
 			return
 		}
-		g.message(p, m)
-		g.balance()
+		g.handleMessage(p, m)
+		g.balancePages()
 	}
 }
 
-// waits says whether a process has to wait with its faults until its agent has given memory back.
-func (g *Pager) waits(p *process) bool { return p.busy == opDrop && g.over() > g.batch }
+// mustWait says whether a process has to wait with its faults until its agent has given memory
+// back.
+func (g *Pager) mustWait(p *process) bool { return p.busy == opDrop && g.pagesOver() > g.batch }
 
-// message handles one message.
-func (g *Pager) message(p *process, m uffd.Message) {
+// handleMessage handles one message.
+func (g *Pager) handleMessage(p *process, m uffd.Message) {
 	switch m.Event {
 	case uffd.Fault:
-		if g.blocked(p) || !g.fault(p, m) {
+		if g.faultsBlocked(p) || !g.handleFault(p, m) {
 			p.retry = append(p.retry, m)
 		}
 	case uffd.Fork:
-		g.fork(p, m.Child)
+		g.forkProcess(p, m.Child)
 	case uffd.Remap:
 		p.late = append(p.late, move{Message: m})
 	case uffd.Remove:
 		if !p.inArea(m.Start) {
-			p.guards = p.guards || p.unguarded(m.Start/pageSize, guardsLooked) < guardsLooked
-			for _, s := range p.stayed(m.Start, m.End) {
-				g.remove(p, s.Start, s.End)
+			p.guards = p.guards || p.unguardedPages(m.Start/pageSize, guardsLooked) < guardsLooked
+			for _, s := range p.stayedParts(m.Start, m.End) {
+				g.removePages(p, s.Start, s.End)
 			}
 			g.removeLate(p, m.Start, m.End)
 		}
 	case uffd.Unmap:
-		g.unmap(p, m.Start, m.End)
+		g.unmapRange(p, m.Start, m.End)
 	}
-	g.settle(p)
+	g.settleMoves(p)
 }
 
-// guardsLooked is in how many pages that were given back a guard is looked for. The library gives
-// back what has just got guards, so that all of these pages have them.
+// guardsLooked is in how many pages that were given back a guard is looked for. The library
+// gives back what has just got guards, so that all of these pages have them.
 const guardsLooked = 16
 
-// settle handles moves of memory. The kernel may report what threads do in another order than they
-// did it: a move to where there is memory, as far as was reported, waits for what has taken that
-// away, as long as anything has not been reported.
-func (g *Pager) settle(p *process) {
+// settleMoves handles moves of memory. The kernel may report what threads do in another order
+// than they did it: a move to where there is memory, as far as was reported, waits for what has
+// taken that away, as long as anything has not been reported.
+func (g *Pager) settleMoves(p *process) {
 	for len(p.late) > 0 {
-		i := p.applicable()
+		i := p.applicableMove()
 		if i < 0 {
-			if p.changing() {
+			if p.isChanging() {
 				return
 			}
 			i = 0
 		}
 		m := p.late[i]
 		p.late = slices.Delete(p.late, i, i+1)
-		g.remap(p, m.Start, m.To, m.End-m.Start)
+		g.remapPages(p, m.Start, m.To, m.End-m.Start)
 		if !m.unmapped {
-			p.moved = append(p.moved, m.from())
+			p.moved = append(p.moved, m.fromSpan())
 		}
 		for c := range g.processes {
 			if c.unsettled == p {
@@ -91,21 +92,21 @@ func (g *Pager) settle(p *process) {
 			}
 		}
 	}
-	if (len(p.moved) > 0 || p.hasUnsettled) && !p.changing() {
+	if (len(p.moved) > 0 || p.hasUnsettled) && !p.isChanging() {
 		p.moved = nil
 		if p.hasUnsettled {
 			p.hasUnsettled = false
 			for c := range g.processes {
 				if c.unsettled == p {
-					g.settled(c)
+					g.endForkWait(c)
 				}
 			}
 		}
 	}
 }
 
-// applicable returns which of the late moves can be done now, -1 if none can.
-func (p *process) applicable() int {
+// applicableMove returns which of the late moves can be done now, -1 if none can.
+func (p *process) applicableMove() int {
 	return slices.IndexFunc(p.late, func(m move) bool {
 		for _, before := range p.late { // what moved to where this comes from goes first
 			if before == m {
@@ -115,17 +116,17 @@ func (p *process) applicable() int {
 				return false
 			}
 		}
-		return !p.taken(m.To, m.To+m.End-m.Start)
+		return !p.hasMemory(m.To, m.To+m.End-m.Start)
 	})
 }
 
-// removeLate forgets the pages of a range that are to move there yet: who gives them back does so
-// after the move.
+// removeLate forgets the pages of a range that are to move there yet: who gives them back does
+// so after the move.
 func (g *Pager) removeLate(p *process, start, end uint64) {
 	for _, m := range p.late {
 		from, to := max(start, m.To), min(end, m.To+m.End-m.Start)
 		if from < to {
-			g.remove(p, from-m.To+m.Start, to-m.To+m.Start)
+			g.removePages(p, from-m.To+m.Start, to-m.To+m.Start)
 		}
 	}
 }
@@ -136,37 +137,37 @@ type move struct {
 	unmapped bool // it was reported that where the memory was is unmapped
 }
 
-// from is where the memory was.
-func (m *move) from() uffd.Span { return uffd.Span{Start: m.Start, End: m.End} }
+// fromSpan is where the memory was.
+func (m *move) fromSpan() uffd.Span { return uffd.Span{Start: m.Start, End: m.End} }
 
-// unmap forgets what was in a range. The kernel reports a move of memory, and then that where it
-// was is unmapped: there may be other memory by then, or the move may not be handled yet. Then what
-// is known of that place is what has moved, and is kept.
-func (g *Pager) unmap(p *process, start, end uint64) {
+// unmapRange forgets what was in a range. The kernel reports a move of memory, and then that
+// where it was is unmapped: there may be other memory by then, or the move may not be handled
+// yet. Then what is known of that place is what has moved, and is kept.
+func (g *Pager) unmapRange(p *process, start, end uint64) {
 	if i := slices.Index(p.moved, uffd.Span{Start: start, End: end}); i >= 0 {
 		p.moved = slices.Delete(p.moved, i, i+1)
 		return
 	}
 	for i := range p.late {
-		if m := &p.late[i]; m.from() == (uffd.Span{Start: start, End: end}) && !m.unmapped {
+		if m := &p.late[i]; m.fromSpan() == (uffd.Span{Start: start, End: end}) && !m.unmapped {
 			m.unmapped = true
 			return
 		}
 	}
-	for _, s := range p.stayed(start, end) {
-		g.remove(p, s.Start, s.End)
+	for _, s := range p.stayedParts(start, end) {
+		g.removePages(p, s.Start, s.End)
 		p.spans.remove(s.Start, s.End)
 	}
 	for _, m := range p.late {
-		if from := max(start, m.To); from < min(end, m.To+m.End-m.Start) && !p.registered(from) {
+		if from := max(start, m.To); from < min(end, m.To+m.End-m.Start) && !p.isPaged(from) {
 			g.removeLate(p, start, end) // it was unmapped after the move
 		}
 	}
 }
 
-// stayed returns of a range what no late move has taken away. Of the rest, the pager has what has
-// moved.
-func (p *process) stayed(start, end uint64) []uffd.Span {
+// stayedParts returns of a range what no late move has taken away. Of the rest, the pager has
+// what has moved.
+func (p *process) stayedParts(start, end uint64) []uffd.Span {
 	s := spanSet{[]uffd.Span{{Start: start, End: end}}}
 	for i := range p.late {
 		s.remove(p.late[i].Start, p.late[i].End)
@@ -174,8 +175,8 @@ func (p *process) stayed(start, end uint64) []uffd.Span {
 	return s.spans
 }
 
-// taken says whether there is memory in a range, as far as was reported.
-func (p *process) taken(start, end uint64) bool {
+// hasMemory says whether there is memory in a range, as far as was reported.
+func (p *process) hasMemory(start, end uint64) bool {
 	if left := p.spans.lacks(start, end); len(left) != 1 || left[0] != (uffd.Span{Start: start, End: end}) {
 		return true
 	}
@@ -184,50 +185,50 @@ func (p *process) taken(start, end uint64) bool {
 	return taken
 }
 
-// changing says whether the kernel has yet to report a change of the process's memory.
-func (p *process) changing() bool {
-	return errors.Is(p.uffd.WriteProtect(p.hello.mark(), pageSize, false), unix.EAGAIN)
+// isChanging says whether the kernel has yet to report a change of the process's memory.
+func (p *process) isChanging() bool {
+	return errors.Is(p.uffd.WriteProtect(p.hello.markAddress(), pageSize, false), unix.EAGAIN)
 }
 
-// registered says whether the process has memory at an address that is paged. A page that it asks
+// isPaged says whether the process has memory at an address that is paged. A page that it asks
 // for is protected then.
-func (p *process) registered(address uint64) bool {
+func (p *process) isPaged(address uint64) bool {
 	return !errors.Is(p.uffd.WriteProtect(address, pageSize, true), unix.ENOENT)
 }
 
-// blocked says whether the faults of a process have to wait.
-func (g *Pager) blocked(p *process) bool {
-	return p.unsettled != nil || len(p.late) > 0 || g.waits(p)
+// faultsBlocked says whether the faults of a process have to wait.
+func (g *Pager) faultsBlocked(p *process) bool {
+	return p.unsettled != nil || len(p.late) > 0 || g.mustWait(p)
 }
 
-// again looks at faults again that came while memory was changing.
-func (g *Pager) again() {
+// retryFaults looks at faults again that came while memory was changing.
+func (g *Pager) retryFaults() {
 	for p := range g.processes {
 		if p.unread || p.more {
-			g.messages(p)
+			g.readMessages(p)
 		}
-		g.settle(p)
-		if p.busy == opMove || len(p.retry) == 0 || g.blocked(p) {
+		g.settleMoves(p)
+		if p.busy == opMove || len(p.retry) == 0 || g.faultsBlocked(p) {
 			continue
 		}
 		waiting := p.retry
 		p.retry = nil
 		for _, m := range waiting {
-			if !g.fault(p, m) {
+			if !g.handleFault(p, m) {
 				p.retry = append(p.retry, m)
 			}
 		}
 	}
 }
 
-// remove forgets the pages of a range: the program has given them back.
-func (g *Pager) remove(p *process, start, end uint64) {
-	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forget(p, page) })
+// removePages forgets the pages of a range: the program has given them back.
+func (g *Pager) removePages(p *process, start, end uint64) {
+	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forgetPage(p, page) })
 }
 
-// remap notes that pages have other addresses now.
-func (g *Pager) remap(p *process, from, to, length uint64) {
-	g.remove(p, to, to+length)
+// remapPages notes that pages have other addresses now.
+func (g *Pager) remapPages(p *process, from, to, length uint64) {
+	g.removePages(p, to, to+length)
 	type moving struct {
 		number uint64
 		page   page

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// balance has pages leave while there are more than the share: by one command at a time, unless a
-// process that is stopped does not obey. The largest process gives, or one that can: all memory of
-// the largest may be locked.
-func (g *Pager) balance() {
-	if g.dead || g.over() <= 0 {
+// balancePages has pages leave while there are more than the share: by one command at a time,
+// unless a process that is stopped does not obey. The largest process gives, or one that can:
+// all memory of the largest may be locked.
+func (g *Pager) balancePages() {
+	if g.dead || g.pagesOver() <= 0 {
 		return
 	}
 	for p := range g.processes {
@@ -20,8 +20,8 @@ func (g *Pager) balance() {
 			return
 		}
 	}
-	for p := g.largest(); p != nil && !g.dead; p = g.largest() {
-		if g.evict(p) {
+	for p := g.largestProcess(); p != nil && !g.dead; p = g.largestProcess() {
+		if g.evictFrom(p) {
 			return
 		}
 		p.barren = true
@@ -31,34 +31,35 @@ func (g *Pager) balance() {
 // answerTime is how long an agent may take before another process has to give memory.
 const answerTime = 10 * time.Millisecond
 
-// over is how many pages there are beyond the share, less a reserve.
-func (g *Pager) over() int {
+// pagesOver is how many pages there are beyond the share, less a reserve.
+func (g *Pager) pagesOver() int {
 	held, untracked := 0, 0
 	for p := range g.processes {
 		if p.tracing == whole {
 			continue
 		}
-		held += p.held()
-		untracked += p.untracked()
+		held += p.heldPages()
+		untracked += p.untrackedPages()
 	}
 	room := max(g.limit-g.batch-untracked, g.limit/4)
 	return held - room
 }
 
-// largest returns the process with the most pages whose agent has nothing to do.
-func (g *Pager) largest() *process {
+// largestProcess returns the process with the most pages whose agent has nothing to do.
+func (g *Pager) largestProcess() *process {
 	var most *process
 	for p := range g.processes {
-		if p.adopted && p.tracing != whole && !p.barren && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.held() > most.held()) {
+		if p.adopted && p.tracing != whole && !p.barren && p.busy == 0 && p.agent >= 0 && (p.resident > 0 || p.ring.used > 0) && (most == nil || p.heldPages() > most.heldPages()) {
 			most = p
 		}
 	}
 	return most
 }
 
-// evict begins the next step of a process: it moves the oldest pages to standby, or, if there are
-// enough of these, gives the slots of the oldest back. It reports false if nothing can be done.
-func (g *Pager) evict(p *process) bool {
+// evictFrom begins the next step of a process: it moves the oldest pages to standby, or, if
+// there are enough of these, gives the slots of the oldest back. It reports false if nothing can
+// be done.
+func (g *Pager) evictFrom(p *process) bool {
 	r := &p.ring
 	if len(p.late) > 0 || p.unsettled != nil {
 		return false
@@ -76,7 +77,7 @@ func (g *Pager) startMove(p *process) bool {
 	g.keepThreads(p)
 	p.queue.compact(&p.pages, p.resident)
 choosing:
-	for looked := 0; looked < 4*g.batch && p.moving(entries) < g.batch && r.used < len(r.pages); looked++ {
+	for looked := 0; looked < 4*g.batch && p.countPages(entries) < g.batch && r.used < len(r.pages); looked++ {
 		number, page := p.queue.pop(&p.pages)
 		if page == nil {
 			break
@@ -90,10 +91,10 @@ choosing:
 			p.queue.push(number, page)
 			continue
 		}
-		room := min(g.batch-p.moving(entries), len(r.pages)-r.used, mostAround)
-		first, n := p.around(number, room)
+		room := min(g.batch-p.countPages(entries), len(r.pages)-r.used, mostAround)
+		first, n := p.rowAround(number, room)
 		for at := first; at < first+uint64(n); at++ {
-			if !p.choose(&entries, at) {
+			if !p.choosePage(&entries, at) {
 				if at <= number {
 					p.queue.push(number, page)
 				}
@@ -104,8 +105,8 @@ choosing:
 	if len(entries) == 0 {
 		return false
 	}
-	if p.send(opMove, entries) != nil {
-		g.drop(p)
+	if p.sendCommand(opMove, entries) != nil {
+		g.dropProcess(p)
 		return false
 	}
 	return true
@@ -115,11 +116,11 @@ choosing:
 // flushes the whole TLB and not page by page, which on a virtual machine can cost far less.
 const mostAround = 64
 
-// around returns the row of up to most pages that leave with the oldest: they are beside it, and
-// were not touched on standby. For each row that is moved, the kernel flushes the TLBs of all CPUs,
-// which costs more than to move a page; and where pages are used at random, the age of a page says
-// nothing of when it is wanted again.
-func (p *process) around(number uint64, most int) (first uint64, n int) {
+// rowAround returns the row of up to most pages that leave with the oldest: they are beside it,
+// and were not touched on standby. For each row that is moved, the kernel flushes the TLBs of
+// all CPUs, which costs more than to move a page; and where pages are used at random, the age of
+// a page says nothing of when it is wanted again.
+func (p *process) rowAround(number uint64, most int) (first uint64, n int) {
 	first, n = number, 1
 	for n < most && p.mayLeave(first-1) {
 		first, n = first-1, n+1
@@ -136,9 +137,9 @@ func (p *process) mayLeave(number uint64) bool {
 	return page != nil && page.state == resident && page.flags&(inherited|stays|parked|kept|leaving|alone) == 0
 }
 
-// choose adds a page to those that are to be moved, into the next slot, and takes it from the
-// queue. It reports false if no more fit into a command.
-func (p *process) choose(entries *[]entry, number uint64) bool {
+// choosePage adds a page to those that are to be moved, into the next slot, and takes it from
+// the queue. It reports false if no more fit into a command.
+func (p *process) choosePage(entries *[]entry, number uint64) bool {
 	slot := uint32(p.ring.head)
 	page := p.pages.get(number)
 	var last entry
@@ -164,8 +165,8 @@ func (p *process) choose(entries *[]entry, number uint64) bool {
 	return true
 }
 
-// moving is how many pages entries have.
-func (p *process) moving(entries []entry) int {
+// countPages is how many pages entries have.
+func (p *process) countPages(entries []entry) int {
 	n := 0
 	for _, e := range entries {
 		n += int(e.count)
@@ -173,8 +174,8 @@ func (p *process) moving(entries []entry) int {
 	return n
 }
 
-// moved notes what the agent has moved. What it could not is in memory still.
-func (g *Pager) moved(p *process, entries []entry, all []done) {
+// noteMoved notes what the agent has moved. What it could not is in memory still.
+func (g *Pager) noteMoved(p *process, entries []entry, all []done) {
 	for i, e := range entries {
 		for j := range e.count {
 			number := e.address/pageSize + uint64(j)
@@ -184,7 +185,7 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 			}
 			page.flags &^= leaving
 			if j < all[i].count {
-				g.left(p, number, page, e.slot+j)
+				g.noteStandby(p, number, page, e.slot+j)
 				continue
 			}
 			errno := unix.Errno(all[i].errno)
@@ -195,7 +196,7 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 			case j > all[i].count || errno == unix.EAGAIN:
 				p.queue.push(number, page)
 			case errno == unix.ENOENT: // the kernel took it back: it is zeros now
-				g.forget(p, page)
+				g.forgetPage(p, page)
 			case errno == unix.EBUSY: // shared since a fork, or used by a device
 				page.flags |= parked
 				p.shared = append(p.shared, number)
@@ -209,8 +210,8 @@ func (g *Pager) moved(p *process, entries []entry, all []done) {
 	}
 }
 
-// left notes that a page is on standby in a slot.
-func (g *Pager) left(p *process, number uint64, page *page, slot uint32) {
+// noteStandby notes that a page is on standby in a slot.
+func (g *Pager) noteStandby(p *process, number uint64, page *page, slot uint32) {
 	if page.flags&inherited == 0 {
 		p.resident--
 	}
@@ -222,8 +223,8 @@ func (g *Pager) left(p *process, number uint64, page *page, slot uint32) {
 	g.counts.Moved++
 }
 
-// forget ends what is known of a page: it reads as zeros.
-func (g *Pager) forget(p *process, page *page) {
+// forgetPage ends what is known of a page: it reads as zeros.
+func (g *Pager) forgetPage(p *process, page *page) {
 	switch page.state {
 	case resident:
 		if page.flags&inherited == 0 {
@@ -232,7 +233,7 @@ func (g *Pager) forget(p *process, page *page) {
 	case standby:
 		p.ring.pages[page.slot] = 0
 	}
-	g.places.give(page.place)
+	g.places.endUse(page.place)
 	page.reset()
 }
 
@@ -244,7 +245,7 @@ func (g *Pager) startDrop(p *process) bool {
 	if n == 0 {
 		return false
 	}
-	if !g.clean(p, r.tail, n) {
+	if !g.cleanSlots(p, r.tail, n) {
 		return false
 	}
 	var entries []entry
@@ -266,15 +267,15 @@ func (g *Pager) startDrop(p *process) bool {
 		}
 		slot = r.next(slot)
 	}
-	if p.send(opDrop, entries) != nil {
-		g.drop(p)
+	if p.sendCommand(opDrop, entries) != nil {
+		g.dropProcess(p)
 		return false
 	}
 	return true
 }
 
-// dropped notes that slots were given back.
-func (g *Pager) dropped(p *process, entries []entry) {
+// noteDropped notes that slots were given back.
+func (g *Pager) noteDropped(p *process, entries []entry) {
 	r := &p.ring
 	for _, e := range entries {
 		for range e.count {
@@ -288,13 +289,13 @@ func (g *Pager) dropped(p *process, entries []entry) {
 	}
 }
 
-// clean writes n slots from slot on to the store, as far as they have what is not there yet. It
-// reports false if that was not possible: then the store is lost or full.
-func (g *Pager) clean(p *process, slot, n int) bool {
+// cleanSlots writes n slots from slot on to the store, as far as they have what is not there
+// yet. It reports false if that was not possible: then the store is lost or full.
+func (g *Pager) cleanSlots(p *process, slot, n int) bool {
 	r := &p.ring
 	for n > 0 {
 		run := 0
-		for run < n && slot+run < len(r.pages) && r.there[slot+run] && g.unsaved(p, slot+run) {
+		for run < n && slot+run < len(r.pages) && r.there[slot+run] && g.isUnsaved(p, slot+run) {
 			run++
 		}
 		if run == 0 {
@@ -302,7 +303,7 @@ func (g *Pager) clean(p *process, slot, n int) bool {
 			continue
 		}
 		run = min(run, len(g.buffer)/pageSize)
-		if !g.save(p, slot, run) {
+		if !g.saveSlots(p, slot, run) {
 			return false
 		}
 		n -= run
@@ -313,8 +314,8 @@ func (g *Pager) clean(p *process, slot, n int) bool {
 	return true
 }
 
-// unsaved says whether a slot has a page whose content is nowhere else, or not any longer.
-func (g *Pager) unsaved(p *process, slot int) bool {
+// isUnsaved says whether a slot has a page whose content is nowhere else, or not any longer.
+func (g *Pager) isUnsaved(p *process, slot int) bool {
 	number := p.ring.pages[slot]
 	if number == 0 {
 		return false
@@ -324,11 +325,11 @@ func (g *Pager) unsaved(p *process, slot int) bool {
 		return page.flags&dirty != 0
 	}
 	k, ok := g.store.(Keeper)
-	return ok && !k.Keeps(offset(page.place), pageSize)
+	return ok && !k.Keeps(placeOffset(page.place), pageSize)
 }
 
-// save writes the pages of slots in a row, all unsaved.
-func (g *Pager) save(p *process, slot, run int) bool {
+// saveSlots writes the pages of slots in a row, all unsaved.
+func (g *Pager) saveSlots(p *process, slot, run int) bool {
 	buf := g.buffer[:run*pageSize]
 	if _, err := p.mem.ReadAt(buf, int64(p.hello.slots)+int64(slot)*pageSize); err != nil {
 		return false // the process has ended
@@ -336,27 +337,27 @@ func (g *Pager) save(p *process, slot, run int) bool {
 	for i := 0; i < run; {
 		page := p.pages.get(p.ring.pages[slot+i])
 		if bytes.Equal(buf[i*pageSize:(i+1)*pageSize], zeros[:pageSize]) {
-			g.places.give(page.place)
+			g.places.endUse(page.place)
 			page.place = 0
 			page.flags &^= dirty
 			i++
 			continue
 		}
-		n := g.place(p, slot+i, run-i, page)
+		n := g.placePages(p, slot+i, run-i, page)
 		if n == 0 {
-			g.full()
+			g.killAll()
 			return false
 		}
-		if _, err := g.store.WriteAt(buf[i*pageSize:(i+n)*pageSize], offset(page.place)); err != nil {
+		if _, err := g.store.WriteAt(buf[i*pageSize:(i+n)*pageSize], placeOffset(page.place)); err != nil {
 			if errors.Is(err, ErrFull) {
-				g.full()
+				g.killAll()
 				return false
 			}
 			g.dead = true
 			if g.said["lost"] { // that line says it
 				return false
 			}
-			g.say("dead", "the store is lost (%v): memory that is there ends who touches it with SIGBUS, and the rest stays here", err)
+			g.sayOnce("dead", "the store is lost (%v): memory that is there ends who touches it with SIGBUS, and the rest stays here", err)
 			return false
 		}
 		for j := range n {
@@ -368,14 +369,14 @@ func (g *Pager) save(p *process, slot, run int) bool {
 	return true
 }
 
-// place finds places in a row for the pages of up to run slots, the first of which has page. It
-// returns for how many, and has set their places.
-func (g *Pager) place(p *process, slot, run int, page *page) int {
-	if page.place != 0 && g.places.alone(page.place) { // it overwrites its own
+// placePages finds places in a row for the pages of up to run slots, the first of which has
+// page. It returns for how many, and has set their places.
+func (g *Pager) placePages(p *process, slot, run int, page *page) int {
+	if page.place != 0 && g.places.hasOneUser(page.place) { // it overwrites its own
 		n := 1
 		for n < run {
 			next := p.pages.get(p.ring.pages[slot+n])
-			if next.place != page.place+uint32(n) || !g.places.alone(next.place) {
+			if next.place != page.place+uint32(n) || !g.places.hasOneUser(next.place) {
 				break
 			}
 			n++
@@ -385,15 +386,15 @@ func (g *Pager) place(p *process, slot, run int, page *page) int {
 	want := 1
 	for want < run {
 		next := p.pages.get(p.ring.pages[slot+want])
-		if next.place != 0 && g.places.alone(next.place) {
+		if next.place != 0 && g.places.hasOneUser(next.place) {
 			break
 		}
 		want++
 	}
-	first, n := g.places.take(want)
+	first, n := g.places.takeRow(want)
 	for i := range n {
 		next := p.pages.get(p.ring.pages[slot+i])
-		g.places.give(next.place)
+		g.places.endUse(next.place)
 		next.place = first + uint32(i)
 	}
 	return n

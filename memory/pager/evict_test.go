@@ -53,7 +53,7 @@ func TestWrittenAnew(t *testing.T) {
 	p.ring.used, p.ring.present = pages, pages
 	saves := func() uint64 {
 		before := g.counts.Saved
-		if !g.clean(p, 0, pages) {
+		if !g.cleanSlots(p, 0, pages) {
 			t.Fatal("the store takes nothing")
 		}
 		return g.counts.Saved - before
@@ -66,14 +66,14 @@ func TestWrittenAnew(t *testing.T) {
 	}
 	lost := []int{0, 3, 4, 7}
 	for _, slot := range lost {
-		store.gone[offset(p.pages.get(uint64(slot+1)).place)] = true
+		store.gone[placeOffset(p.pages.get(uint64(slot+1)).place)] = true
 	}
 	if n := saves(); n != uint64(len(lost)) {
 		t.Errorf("%d pages were written anew, of %d that are lost", n, len(lost))
 	}
 	for slot := range pages {
 		b := make([]byte, pageSize)
-		if _, err := store.ReadAt(b, offset(p.pages.get(uint64(slot+1)).place)); err != nil || !bytes.Equal(b, content(slot)) {
+		if _, err := store.ReadAt(b, placeOffset(p.pages.get(uint64(slot+1)).place)); err != nil || !bytes.Equal(b, content(slot)) {
 			t.Errorf("page %d: %v, or other content", slot+1, err)
 		}
 	}

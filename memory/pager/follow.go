@@ -30,8 +30,8 @@ type follow struct {
 
 const (
 	fewFaults = 4 // since the last look: they say nothing
-	// pauseTime is how long the thread runs on all CPUs after it had to wait on one, for more than
-	// a part of the time (mostWaited).
+	// pauseTime is how long the thread runs on all CPUs after it had to wait on one, for more
+	// than a part of the time (mostWaited).
 	pauseTime  = 500 * time.Millisecond
 	mostWaited = 4
 )
@@ -52,8 +52,8 @@ func (f *follow) end() {
 	f.stat.Close()
 }
 
-// faulted counts a fault of a thread.
-func (f *follow) faulted(pid, tid int) {
+// countFault counts a fault of a thread.
+func (f *follow) countFault(pid, tid int) {
 	f.faults++
 	switch {
 	case f.tid == tid && f.pid == pid:
@@ -65,14 +65,14 @@ func (f *follow) faulted(pid, tid int) {
 	}
 }
 
-// look chooses the CPU by the faults since it was called last.
-func (f *follow) look(now time.Time) {
+// chooseCPU chooses the CPU by the faults since it was called last.
+func (f *follow) chooseCPU(now time.Time) {
 	faults, votes := f.faults, f.votes
 	f.faults, f.votes = 0, 0
 	if f.own == nil {
 		return
 	}
-	waited, since := f.waits(), now.Sub(f.looked)
+	waited, since := f.waitedTime(), now.Sub(f.looked)
 	crowded := f.cpu >= 0 && waited-f.waited > uint64(since)/mostWaited
 	f.waited, f.looked = waited, now
 	switch {
@@ -83,12 +83,12 @@ func (f *follow) look(now time.Time) {
 	case votes < faults*3/4:
 		f.release()
 	default:
-		f.bind(f.cpuOf(f.pid, f.tid))
+		f.bindTo(f.cpuOf(f.pid, f.tid))
 	}
 }
 
-// bind has the thread run on a CPU, -1: on all.
-func (f *follow) bind(cpu int) {
+// bindTo has the thread run on a CPU, -1: on all.
+func (f *follow) bindTo(cpu int) {
 	if cpu < 0 || !f.all.IsSet(cpu) {
 		f.release()
 		return
@@ -109,9 +109,9 @@ func (f *follow) release() {
 	}
 }
 
-// waits is how long the thread has waited for a CPU so far, in ns.
-func (f *follow) waits() uint64 {
-	fields := bytes.Fields(f.read(f.own))
+// waitedTime is how long the thread has waited for a CPU so far, in ns.
+func (f *follow) waitedTime() uint64 {
+	fields := bytes.Fields(f.readFile(f.own))
 	if len(fields) < 2 {
 		return 0
 	}
@@ -129,7 +129,7 @@ func (f *follow) cpuOf(pid, tid int) int {
 	if f.stat == nil {
 		return -1
 	}
-	text := f.read(f.stat)
+	text := f.readFile(f.stat)
 	const after = 39 - 3 // proc(5): the fields after the name, which may have any bytes
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) <= after {
@@ -142,7 +142,7 @@ func (f *follow) cpuOf(pid, tid int) int {
 	return cpu
 }
 
-func (f *follow) read(file *os.File) []byte {
+func (f *follow) readFile(file *os.File) []byte {
 	n, _ := file.ReadAt(f.buffer[:], 0) // as far as it goes
 	return f.buffer[:n]
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pager's thread runs on the CPU of the one thread that has the faults, and on all when there
-// are several, or when it had to wait there.
+// The pager's thread runs on the CPU of the one thread that has the faults, and on all when
+// there are several, or when it had to wait there.
 func TestFollow(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	var f follow
@@ -37,11 +37,11 @@ func TestFollow(t *testing.T) {
 	look := func(votes ...int) {
 		for _, tid := range votes {
 			for range fewFaults {
-				f.faulted(pid, tid)
+				f.countFault(pid, tid)
 			}
 		}
 		now = now.Add(time.Hour) // so that no wait is a part of it
-		f.look(now)
+		f.chooseCPU(now)
 	}
 	first, second := threadOn(t, cpus[0]), threadOn(t, cpus[1])
 	for _, c := range []struct{ tid, cpu int }{{first, cpus[0]}, {second, cpus[1]}} {
@@ -50,9 +50,9 @@ func TestFollow(t *testing.T) {
 			t.Errorf("the thread is on CPU %d, and the pager's may run on %v", c.cpu, got)
 		}
 	}
-	f.faulted(pid, first)
+	f.countFault(pid, first)
 	now = now.Add(time.Hour)
-	if f.look(now); f.cpu != cpus[1] {
+	if f.chooseCPU(now); f.cpu != cpus[1] {
 		t.Error("a single fault says nothing")
 	}
 	if look(first, second); on() != f.all {
@@ -64,7 +64,7 @@ func TestFollow(t *testing.T) {
 	look(first)
 	f.waited, f.looked = 0, now // as if it had waited all the time since
 	now = now.Add(1)
-	if f.look(now); f.waited > 0 && on() != f.all {
+	if f.chooseCPU(now); f.waited > 0 && on() != f.all {
 		t.Error("it had to wait")
 	}
 }

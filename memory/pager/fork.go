@@ -7,14 +7,15 @@ import (
 	"exnet/memory/pager/uffd"
 )
 
-// fork takes a child over: what its parent has is its own, too, as far as the kernel promises.
-func (g *Pager) fork(p *process, child uffd.FD) {
-	promised := p.promises()
+// forkProcess takes a child over: what its parent has is its own, too, as far as the kernel
+// promises.
+func (g *Pager) forkProcess(p *process, child uffd.FD) {
+	promised := p.askPromises()
 	p.forks++
 	c := &process{
 		account: p.account,
 		parent:  p, uffd: child, agent: -1, hello: p.hello, adopted: true, child: true,
-		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), streams: g.streams(), token: newToken(),
+		spans: p.spans.clone(), pages: newTable(), ring: newRing(g.standby), streams: g.newStreams(), token: newToken(),
 	}
 	for _, s := range promised.none.spans {
 		c.spans.remove(s.Start, s.End)
@@ -23,44 +24,44 @@ func (g *Pager) fork(p *process, child uffd.FD) {
 	for _, s := range promised.known.spans {
 		untold.remove(s.Start, s.End)
 	}
-	if p.changing() || len(p.late) > 0 {
+	if p.isChanging() || len(p.late) > 0 {
 		c.unsettled, p.hasUnsettled = p, true
 		c.promised, c.untold, untold = promised, untold, spanSet{}
 	}
 	// What is in the parent's slots has to be in the store: the child has no slots of it.
-	lost := !g.clean(p, p.ring.tail, p.ring.used)
+	lost := !g.cleanSlots(p, p.ring.tail, p.ring.used)
 	for at, from := range p.pages.chunks {
 		to := new(chunk)
 		for i := range from {
 			number := at*chunkPages + uint64(i)
-			if from[i].state == untouched || !promised.gives(number) {
+			if from[i].state == untouched || !promised.givesPage(number) {
 				continue
 			}
 			if from[i].state != resident && untold.has(number*pageSize) { // the parent has ended: nobody tells
 				to[i], lost = nowhere, true
 				continue
 			}
-			to[i] = g.inherit(from[i])
+			to[i] = g.inheritPage(from[i])
 		}
 		c.pages.chunks[at] = to
 	}
 	if lost {
-		g.say("fork", "process %d has forked, and memory of the child is lost: whoever touches it gets SIGBUS", p.pid)
+		g.sayOnce("fork", "process %d has forked, and memory of the child is lost: whoever touches it gets SIGBUS", p.pid)
 	}
-	g.join(c)
+	g.countProcess(c)
 	// It may have forked when no more than the mark was registered.
 	_ = c.uffd.Register(c.hello.slots, c.hello.end-c.hello.slots)
-	_, _ = c.uffd.Copy(c.hello.mark(), c.markPage(), false) // or when it looks
-	if g.watch(int(child), source{kind: ofUffd, p: c}) != nil {
-		g.drop(c)
+	_, _ = c.uffd.Copy(c.hello.markAddress(), c.markPage(), false) // or when it looks
+	if g.watchDescriptor(int(child), source{kind: ofUffd, p: c}) != nil {
+		g.dropProcess(c)
 	}
 }
 
 // nowhere is a page that is lost.
 var nowhere = page{state: remote, flags: inherited}
 
-// inherit returns what the child has of a parent's page.
-func (g *Pager) inherit(from page) page {
+// inheritPage returns what the child has of a parent's page.
+func (g *Pager) inheritPage(from page) page {
 	to := page{place: from.place, state: from.state, flags: from.flags&dirty | inherited}
 	switch {
 	case from.state == standby && from.flags&dirty != 0: // it could not be written
@@ -70,7 +71,7 @@ func (g *Pager) inherit(from page) page {
 	case from.state == standby:
 		to.state = remote
 	}
-	if to.place != 0 && !g.places.share(to.place) {
+	if to.place != 0 && !g.places.addUser(to.place) {
 		to.place = g.copyPlace(to.place)
 		if to.place == 0 {
 			to.state = remote
@@ -81,16 +82,16 @@ func (g *Pager) inherit(from page) page {
 
 // copyPlace copies what is at a place to another. It returns 0 if that is not possible.
 func (g *Pager) copyPlace(from uint32) uint32 {
-	to, n := g.places.take(1)
+	to, n := g.places.takeRow(1)
 	if n == 0 {
-		g.full()
+		g.killAll()
 		return 0
 	}
 	buf := make([]byte, pageSize)
-	if g.read(buf, from) != nil {
+	if g.readStore(buf, from) != nil {
 		return 0
 	}
-	if _, err := g.store.WriteAt(buf, offset(to)); err != nil {
+	if _, err := g.store.WriteAt(buf, placeOffset(to)); err != nil {
 		return 0
 	}
 	return to

@@ -23,7 +23,7 @@ func madeUp(t *testing.T, g *Pager, n int) (p *process, agent int) {
 	})
 	p = &process{agent: ends[0], uffd: -1, adopted: true, pages: newTable(), ring: newRing(8192)}
 	for number := uint64(1); number <= uint64(n); number++ {
-		p.arrived(number, p.pages.make(number), dirty)
+		p.noteArrived(number, p.pages.make(number), dirty)
 	}
 	return p, ends[1]
 }
@@ -34,8 +34,8 @@ func asked(agent int) bool {
 	return n > 0
 }
 
-// Where the largest process has nothing to give, since all that it has is locked or its memory is
-// changing, others give.
+// Where the largest process has nothing to give, since all that it has is locked or its memory
+// is changing, others give.
 func TestOthersGive(t *testing.T) {
 	for what, hold := range map[string]func(*process){
 		"locked": func(p *process) {
@@ -52,15 +52,16 @@ func TestOthersGive(t *testing.T) {
 		small, smallAgent := madeUp(t, g, 500)
 		hold(large)
 		g.processes[large], g.processes[small] = true, true
-		g.balance()
+		g.balancePages()
 		if asked(largeAgent) || !asked(smallAgent) || small.busy != opMove {
 			t.Errorf("%s: the other gives nothing", what)
 		}
 	}
 }
 
-// Of memory of which a part is locked, or that is of many areas, all leaves that can, by not many
-// commands, and what cannot is not tried all the time. The kernel moves a row or refuses it whole.
+// Of memory of which a part is locked, or that is of many areas, all leaves that can, by not
+// many commands, and what cannot is not tried all the time. The kernel moves a row or refuses it
+// whole.
 func TestLocked(t *testing.T) {
 	const pages, most = 8192, 400
 	random := rand.New(rand.NewPCG(13, 14))
@@ -95,7 +96,7 @@ func TestLocked(t *testing.T) {
 			}
 			left += int(all[i].count)
 		}
-		g.moved(p, p.entries, all)
+		g.noteMoved(p, p.entries, all)
 		p.busy = 0
 		if p.ring.used > 4096 { // as if they had been saved
 			p.ring = newRing(8192)
@@ -112,11 +113,11 @@ func TestLocked(t *testing.T) {
 	}
 	p.unparkIn = rescanTicks
 	for i := 1; i < rescanTicks; i++ {
-		if g.unpark(p); len(p.parked) == 0 {
+		if g.unparkPages(p); len(p.parked) == 0 {
 			t.Fatalf("all is tried again after %d ticks", i)
 		}
 	}
-	if g.unpark(p); len(p.parked) != 0 || p.queue.empty() {
+	if g.unparkPages(p); len(p.parked) != 0 || p.queue.empty() {
 		t.Errorf("%d pages are never tried again", len(p.parked))
 	}
 }
@@ -132,7 +133,7 @@ func TestTurns(t *testing.T) {
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
 	p.uffd = uffd.FD(pipe[0])
-	p.streams = g.streams()
+	p.streams = g.newStreams()
 	g.processes[p] = true
 	message := make([]byte, 32)
 	message[0] = byte(uffd.Fault)
@@ -150,20 +151,20 @@ func TestTurns(t *testing.T) {
 		}
 		return all - n/len(message)
 	}
-	g.messages(p)
-	if n := read(); n == 0 || n > mostMessages || g.timeout() != 0 {
-		t.Errorf("%d messages in one turn, the next in %d ms", n, g.timeout())
+	g.readMessages(p)
+	if n := read(); n == 0 || n > mostMessages || g.nextTimeout() != 0 {
+		t.Errorf("%d messages in one turn, the next in %d ms", n, g.nextTimeout())
 	}
 	for range all {
-		g.again()
+		g.retryFaults()
 	}
 	if n := read(); n != all || p.more {
 		t.Errorf("%d messages in all, and more: %v", n, p.more)
 	}
 }
 
-// What a program has read before it is paged has no page of its own, and gets one when it writes to
-// it, of which no fault tells. It leaves as all does.
+// What a program has read before it is paged has no page of its own, and gets one when it writes
+// to it, of which no fault tells. It leaves as all does.
 func TestReadBefore(t *testing.T) {
 	needPaging(t)
 	o := runPaged(t, setting{local: Smallest}, compile(t, "reads"))

@@ -13,29 +13,29 @@ import (
 // mostProcesses bounds the processes and connections of a Pager.
 const mostProcesses = 4096
 
-// accept takes a connection, of which nothing is known yet. Without a descriptor for it, it would
-// be reported again at once, and is not before the next tick.
-func (g *Pager) accept() {
+// acceptConnection takes a connection, of which nothing is known yet. Without a descriptor for
+// it, it would be reported again at once, and is not before the next tick.
+func (g *Pager) acceptConnection() {
 	fd, _, err := unix.Accept4(g.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	if err != nil {
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR) {
-			g.unwatch(g.listener)
+			g.unwatchDescriptor(g.listener)
 		}
 		return
 	}
 	who, err := caller.OfFd(fd)
-	if err != nil || g.trash.Full(who.Account) || len(g.sources) > 2*mostProcesses || g.watch(fd, source{kind: ofStranger, account: who.Account}) != nil {
+	if err != nil || g.trash.Full(who.Account) || len(g.sources) > 2*mostProcesses || g.watchDescriptor(fd, source{kind: ofStranger, account: who.Account}) != nil {
 		g.trash.EndFd(who.Account, fd)
 	}
 }
 
-// mostRights is how many descriptors a message has at most (SCM_MAX_FD). Those for which there is
-// no room are closed by the kernel, in this thread.
+// mostRights is how many descriptors a message has at most (SCM_MAX_FD). Those for which there
+// is no room are closed by the kernel, in this thread.
 const mostRights = 253
 
-// receive reads a message of a user's process, with the descriptor that comes with it, -1 if there
-// is none.
-func (g *Pager) receive(socket int, of caller.Account, to []byte) (n, fd int, err error) {
+// receiveMessage reads a message of a user's process, with the descriptor that comes with it, -1
+// if there is none.
+func (g *Pager) receiveMessage(socket int, of caller.Account, to []byte) (n, fd int, err error) {
 	fd = -1
 	control := make([]byte, unix.CmsgSpace(4*mostRights))
 	n, got, _, _, err := unix.Recvmsg(socket, to, control, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
@@ -59,25 +59,25 @@ func (g *Pager) receive(socket int, of caller.Account, to []byte) (n, fd int, er
 	return n, fd, nil
 }
 
-// meet reads a hello and answers it.
-func (g *Pager) meet(socket int, of caller.Account) {
+// meetProcess reads a hello and answers it.
+func (g *Pager) meetProcess(socket int, of caller.Account) {
 	raw := make([]byte, helloLen+1)
-	n, fd, err := g.receive(socket, of, raw)
+	n, fd, err := g.receiveMessage(socket, of, raw)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
-	g.unwatch(socket)
+	g.unwatchDescriptor(socket)
 	var h hello
 	if err == nil {
 		h, err = parseHello(raw[:n])
 	}
 	if err == nil {
-		err = g.admit(socket, of, fd, h)
+		err = g.admitProcess(socket, of, fd, h)
 		fd = -1
 	}
 	if err != nil {
 		if n > 0 {
-			g.say("hello", "a process is not paged: %v", err)
+			g.sayOnce("hello", "a process is not paged: %v", err)
 		}
 		_ = unix.Sendto(socket, appendWelcome(nil, true), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
 		g.trash.Throw(of, socket)
@@ -85,8 +85,8 @@ func (g *Pager) meet(socket int, of caller.Account) {
 	g.trash.Throw(of, fd)
 }
 
-// admit takes a process in whose agent has said hello. It takes fd.
-func (g *Pager) admit(socket int, of caller.Account, fd int, h hello) error {
+// admitProcess takes a process in whose agent has said hello. It takes fd.
+func (g *Pager) admitProcess(socket int, of caller.Account, fd int, h hello) error {
 	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (g *Pager) admit(socket int, of caller.Account, fd int, h hello) error {
 		g.trash.Throw(of, fd)
 		return g.admitChild(socket, peer, h)
 	}
-	p := &process{account: of, uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.streams()}
+	p := &process{account: of, uffd: uffd.FD(fd), agent: -1, pages: newTable(), ring: newRing(g.standby), streams: g.newStreams()}
 	switch {
 	case h.why != 0:
 		err = fmt.Errorf("userfaultfd: %w", unix.Errno(h.why))
@@ -110,18 +110,18 @@ func (g *Pager) admit(socket int, of caller.Account, fd int, h hello) error {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err == nil {
-		err = p.attach(peer, socket, h)
+		err = p.openFor(peer, socket, h)
 	}
 	if err != nil {
 		p.agent = -1
 		p.close(&g.trash)
 		return err
 	}
-	g.join(p)
-	err = errors.Join(g.watch(fd, source{kind: ofUffd, p: p}), g.watch(socket, source{kind: ofAgent, p: p}),
+	g.countProcess(p)
+	err = errors.Join(g.watchDescriptor(fd, source{kind: ofUffd, p: p}), g.watchDescriptor(socket, source{kind: ofAgent, p: p}),
 		unix.Sendto(socket, appendWelcome(nil, false), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil))
 	if err != nil {
-		g.drop(p)
+		g.dropProcess(p)
 	}
 	return nil
 }
@@ -132,30 +132,30 @@ func (g *Pager) admitChild(socket int, peer *unix.Ucred, h hello) error {
 		if p.token != h.token || p.agent >= 0 || p.hello.base != h.base || p.hello.slots != h.slots || p.hello.end != h.end {
 			continue
 		}
-		if err := p.attach(peer, socket, h); err != nil {
+		if err := p.openFor(peer, socket, h); err != nil {
 			return err
 		}
-		err := g.watch(socket, source{kind: ofAgent, p: p})
+		err := g.watchDescriptor(socket, source{kind: ofAgent, p: p})
 		if err == nil {
 			err = unix.Sendmsg(socket, appendWelcome(nil, false), unix.UnixRights(int(p.uffd)), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 		}
 		if err != nil {
-			g.drop(p)
+			g.dropProcess(p)
 		}
 		return nil
 	}
 	return fmt.Errorf("process %d: %w", peer.Pid, errWire)
 }
 
-// join counts a process as one of the Pager's.
-func (g *Pager) join(p *process) {
+// countProcess counts a process as one of the Pager's.
+func (g *Pager) countProcess(p *process) {
 	g.counts.Adopted++
 	p.number = g.counts.Adopted
 	g.processes[p] = true
 }
 
-// drop forgets a process, which has ended, or has another program now.
-func (g *Pager) drop(p *process) {
+// dropProcess forgets a process, which has ended, or has another program now.
+func (g *Pager) dropProcess(p *process) {
 	if !g.processes[p] {
 		return
 	}
@@ -166,50 +166,50 @@ func (g *Pager) drop(p *process) {
 	}
 	for c := range g.processes {
 		if c.unsettled == p {
-			g.settled(c)
+			g.endForkWait(c)
 		}
 		if c.parent == p {
-			c.orphan()
+			c.noteOrphan()
 		}
 	}
 	for _, c := range p.pages.chunks {
 		for i := range c {
-			g.places.give(c[i].place)
+			g.places.endUse(c[i].place)
 		}
 	}
 	if p.agent >= 0 {
-		g.unwatch(p.agent)
+		g.unwatchDescriptor(p.agent)
 	}
-	g.unwatch(int(p.uffd))
+	g.unwatchDescriptor(int(p.uffd))
 	p.close(&g.trash)
 }
 
-// reply reads what an agent has done.
-func (g *Pager) reply(p *process) {
+// readReply reads what an agent has done.
+func (g *Pager) readReply(p *process) {
 	raw := make([]byte, replyLen+1)
-	n, fd, err := g.receive(p.agent, p.account, raw)
+	n, fd, err := g.receiveMessage(p.agent, p.account, raw)
 	g.trash.Throw(p.account, fd)
 	if errors.Is(err, unix.EAGAIN) {
 		return
 	}
 	if err != nil || n == 0 || p.busy == 0 || fd >= 0 {
-		g.drop(p) // it has ended, or executes another program
+		g.dropProcess(p) // it has ended, or executes another program
 		return
 	}
 	op, entries := p.busy, p.entries
 	all, err := parseReply(raw[:n], op, entries)
 	if err != nil {
-		g.drop(p)
+		g.dropProcess(p)
 		return
 	}
 	p.busy, p.entries = 0, nil
 	switch op {
 	case opMove:
-		g.moved(p, entries, all)
-		g.messages(p)
+		g.noteMoved(p, entries, all)
+		g.readMessages(p)
 	case opDrop:
-		g.dropped(p, entries)
+		g.noteDropped(p, entries)
 	case opOwn:
-		g.owned(p, entries, all)
+		g.noteOwned(p, entries, all)
 	}
 }

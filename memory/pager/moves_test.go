@@ -84,8 +84,8 @@ func pipe(t *testing.T, out **os.File) (in *os.File) {
 	return in
 }
 
-// until serves the program until what is awaited is so. It gives up when it has served nothing for
-// a minute.
+// until serves the program until what is awaited is so. It gives up when it has served nothing
+// for a minute.
 func (pl *played) until(what string, so func() bool) {
 	pl.t.Helper()
 	had := pl.g.counts
@@ -95,7 +95,7 @@ func (pl *played) until(what string, so func() bool) {
 		} else if now.After(end) {
 			pl.t.Fatalf("not so: %s\n%s", what, pl.stderr.String())
 		}
-		if err := pl.g.round(make([]unix.EpollEvent, 16)); err != nil {
+		if err := pl.g.handleEvents(make([]unix.EpollEvent, 16)); err != nil {
 			pl.t.Fatal(err)
 		}
 	}
@@ -143,9 +143,9 @@ func (pl *played) readsLine() bool {
 	})
 }
 
-// goOn has the program go on. If it is to change its memory then, it is not served until the kernel
-// has a change to report. Before that it is served until it reads the line: it may wait for a page
-// still, of which the pager has heard, and the kernel does not report that again.
+// goOn has the program go on. If it is to change its memory then, it is not served until the
+// kernel has a change to report. Before that it is served until it reads the line: it may wait
+// for a page still, of which the pager has heard, and the kernel does not report that again.
 func (pl *played) goOn(changes *process) {
 	pl.t.Helper()
 	if changes != nil {
@@ -210,15 +210,15 @@ func TestMoveInScan(t *testing.T) {
 	pl := play(t, "move", Smallest)
 	at, p := pl.elsewhere()
 	pl.goOn(p)
-	if pl.g.take(p, p.areas()); p.spans.has(at - movesTo) {
+	if pl.g.takeAreas(p, p.readAreas()); p.spans.has(at - movesTo) {
 		t.Error("an area is paged whose move has not been reported")
 	}
 	pl.end()
 }
 
-// A move of memory to where other memory is, as far as was reported, waits until that is reported
-// as gone. It is first reported that where the memory was is unmapped, which is no reason to
-// forget it.
+// A move of memory to where other memory is, as far as was reported, waits until that is
+// reported as gone. It is first reported that where the memory was is unmapped, which is no
+// reason to forget it.
 func TestMoveLate(t *testing.T) {
 	pl := play(t, "move", Smallest)
 	at, p := pl.elsewhere()
@@ -228,8 +228,8 @@ func TestMoveLate(t *testing.T) {
 	pl.end()
 }
 
-// An area of which a part was protected when the pager saw it is one area again for the kernel when
-// it is not protected any more: mremap moves it.
+// An area of which a part was protected when the pager saw it is one area again for the kernel
+// when it is not protected any more: mremap moves it.
 func TestMoveOfSplit(t *testing.T) {
 	pl := play(t, "split", Smallest)
 	pl.elsewhere()
@@ -237,8 +237,8 @@ func TestMoveOfSplit(t *testing.T) {
 	pl.end()
 }
 
-// Memory that was unmapped after the pager has read the memory map, and before it is registered, is
-// not paged: the kernel would not report what is done with memory that is there later.
+// Memory that was unmapped after the pager has read the memory map, and before it is registered,
+// is not paged: the kernel would not report what is done with memory that is there later.
 func TestHoleInScan(t *testing.T) {
 	pl := play(t, "hole", 2*Smallest)
 	pl.area()
@@ -259,11 +259,11 @@ func TestHoleInScan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := p.areas()
+	look := p.readAreas()
 	pl.goOn(nil)
 	said()
-	for pl.g.take(p, look) {
-		look = p.areas()
+	for pl.g.takeAreas(p, look) {
+		look = p.readAreas()
 	}
 	if p.spans.has(at) || !p.spans.has(at+movesSize) {
 		t.Errorf("%x is paged; a hole is at %x, and memory behind it", p.spans.spans, at)
@@ -277,14 +277,14 @@ func TestForkInAdopt(t *testing.T) {
 	pl := play(t, "fork", 64<<20)
 	pl.area()
 	p := pl.process()
-	if err := p.uffd.Register(p.hello.mark(), pageSize); err != nil {
+	if err := p.uffd.Register(p.hello.markAddress(), pageSize); err != nil {
 		t.Fatal(err)
 	}
 	pl.goOn(p)
-	pl.g.adopt(p)
+	pl.g.adoptProcess(p)
 	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
 	for c := range pl.g.processes {
-		if c != p && !c.registered(c.hello.slots) {
+		if c != p && !c.isPaged(c.hello.slots) {
 			t.Error("the faults of a child's slots are not reported")
 		}
 	}
@@ -307,8 +307,8 @@ func (s slow) ReadAt(p []byte, off int64) (int, error) {
 	return s.Store.ReadAt(p, off)
 }
 
-// A thread waits for a page when another one forks. The page comes to the parent after the fork, so
-// that the child, which has not got it, gets it from where it was.
+// A thread waits for a page when another one forks. The page comes to the parent after the fork,
+// so that the child, which has not got it, gets it from where it was.
 func TestForkInFault(t *testing.T) {
 	pl := play(t, "touch", Smallest)
 	_, p := pl.elsewhere()
@@ -319,20 +319,20 @@ func TestForkInFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It forks, unless it waits for a page of its own before that: then the test finds nothing.
-	for end := time.Now().Add(time.Second); !p.changing() && time.Now().Before(end); {
+	for end := time.Now().Add(time.Second); !p.isChanging() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(20 * time.Millisecond) // it is reported by now, or the test finds nothing
 	store := pl.g.store
-	pl.g.store = slow{store, func() bool { return !p.changing() }}
+	pl.g.store = slow{store, func() bool { return !p.isChanging() }}
 	pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
 	pl.g.store = store
 	pl.line() // the child's ok
 	pl.end()
 }
 
-// A thread gives memory back while another forks, and the pager hears of neither for a while: the
-// child, whose memory is that of before, has all of it, the parent zeros.
+// A thread gives memory back while another forks, and the pager hears of neither for a while:
+// the child, whose memory is that of before, has all of it, the parent zeros.
 func TestGiveInFork(t *testing.T) {
 	t.Setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1") // fork looks at the other thread's
 	pl := play(t, "give", Smallest)
@@ -347,12 +347,12 @@ func TestGiveInFork(t *testing.T) {
 	}
 	goFork()
 	pl.area()
-	pl.until("the agent has nothing to do", func() bool { return len(pl.g.processes) == 1 && p.busy == 0 && !p.changing() })
+	pl.until("the agent has nothing to do", func() bool { return len(pl.g.processes) == 1 && p.busy == 0 && !p.isChanging() })
 	goFork()
-	for end := time.Now().Add(time.Second); !p.changing() && time.Now().Before(end); {
+	for end := time.Now().Add(time.Second); !p.isChanging() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	if !p.changing() {
+	if !p.isChanging() {
 		t.Log("the fork waits for a page of its own: nothing was tested")
 		pl.until("the child has come", func() bool { return len(pl.g.processes) == 2 })
 	}
@@ -363,8 +363,8 @@ func TestGiveInFork(t *testing.T) {
 	pl.end()
 }
 
-// A thread that ends is joined: the kernel writes that into the thread's own memory, and does not
-// wait for the pager there.
+// A thread that ends is joined: the kernel writes that into the thread's own memory, and does
+// not wait for the pager there.
 func TestJoin(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the program is written for amd64")

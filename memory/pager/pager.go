@@ -29,8 +29,8 @@ type Config struct {
 	Socket string
 	// Say is called with what users are to know, each thing once.
 	Say func(text string)
-	// Full is called once, when neither the share nor the store has room. It is called before the
-	// Pager kills those of its processes that are paged.
+	// Full is called once, when neither the share nor the store has room. It is called before
+	// the Pager kills those of its processes that are paged.
 	Full func()
 }
 
@@ -118,10 +118,10 @@ func New(c Config) (*Pager, error) {
 		listener: -1, poll: -1, stop: -1,
 	}
 	if d, ok := c.Store.(Discarder); ok {
-		g.places.freed = func(place uint32) { _ = d.Discard(offset(place), pageSize) } // it is within
+		g.places.freed = func(place uint32) { _ = d.Discard(placeOffset(place), pageSize) } // it is within
 	}
 	g.standby = min(max(limit/32, 2*g.batch), maxSlots)
-	if err := g.open(c.Socket); err != nil {
+	if err := g.openDescriptors(c.Socket); err != nil {
 		g.closeAll()
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func New(c Config) (*Pager, error) {
 // maxSlots is how many slots the library's memory has.
 const maxSlots = 1 << 14
 
-// open makes the descriptors that a Pager has by itself.
-func (g *Pager) open(path string) (err error) {
+// openDescriptors makes the descriptors that a Pager has by itself.
+func (g *Pager) openDescriptors(path string) (err error) {
 	if g.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("pager: epoll: %w", err)
 	}
@@ -150,7 +150,7 @@ func (g *Pager) open(path string) (err error) {
 		err = unix.Listen(g.listener, 64)
 	}
 	if err == nil {
-		err = errors.Join(g.watch(g.stop, source{kind: ofStop}), g.watch(g.listener, source{kind: ofListener}))
+		err = errors.Join(g.watchDescriptor(g.stop, source{kind: ofStop}), g.watchDescriptor(g.listener, source{kind: ofListener}))
 	}
 	if err != nil {
 		return fmt.Errorf("pager: socket %s: %w", path, err)
@@ -158,7 +158,7 @@ func (g *Pager) open(path string) (err error) {
 	return nil
 }
 
-func (g *Pager) watch(fd int, s source) error {
+func (g *Pager) watchDescriptor(fd int, s source) error {
 	g.sources[fd] = s
 	events := uint32(unix.EPOLLIN)
 	if s.kind == ofUffd {
@@ -167,7 +167,7 @@ func (g *Pager) watch(fd int, s source) error {
 	return unix.EpollCtl(g.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-func (g *Pager) unwatch(fd int) {
+func (g *Pager) unwatchDescriptor(fd int) {
 	delete(g.sources, fd)
 	_ = unix.EpollCtl(g.poll, unix.EPOLL_CTL_DEL, fd, nil)
 }
@@ -196,8 +196,8 @@ func (g *Pager) Processes() (now, ever int) {
 	return g.alive, g.ever
 }
 
-// publish lets others see the counts. It reports whether to go on.
-func (g *Pager) publish() bool {
+// publishCounts lets others see the counts. It reports whether to go on.
+func (g *Pager) publishCounts() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.told, g.alive = g.counts, len(g.processes)
@@ -213,55 +213,55 @@ func (g *Pager) Run() error {
 	g.follow.begin()
 	defer g.follow.end()
 	events := make([]unix.EpollEvent, 64)
-	for g.publish() {
-		if err := g.round(events); err != nil {
+	for g.publishCounts() {
+		if err := g.handleEvents(events); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// round waits for events, or until it is time to look at the processes, and handles what there is.
-// events has room for some.
-func (g *Pager) round(events []unix.EpollEvent) error {
-	n, err := g.wait(events, g.timeout())
+// handleEvents waits for events, or until it is time to look at the processes, and handles what
+// there is. events has room for some.
+func (g *Pager) handleEvents(events []unix.EpollEvent) error {
+	n, err := g.waitForEvents(events, g.nextTimeout())
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("pager: epoll: %w", err)
 	}
 	for i := range max(n, 0) {
 		if s, ok := g.sources[int(events[i].Fd)]; ok {
-			g.serve(int(events[i].Fd), s)
+			g.serveDescriptor(int(events[i].Fd), s)
 		}
 	}
-	g.again()
+	g.retryFaults()
 	if now := time.Now(); !now.Before(g.nextTick) {
-		g.tick(now)
+		g.lookAtProcesses(now)
 	}
-	g.balance()
+	g.balancePages()
 	return nil
 }
 
-// serve does what a descriptor asks for.
-func (g *Pager) serve(fd int, s source) {
+// serveDescriptor does what a descriptor asks for.
+func (g *Pager) serveDescriptor(fd int, s source) {
 	switch s.kind {
 	case ofListener:
-		g.accept()
+		g.acceptConnection()
 	case ofStop:
 		var b [8]byte
 		_, _ = unix.Read(g.stop, b[:])
 	case ofStranger:
-		g.meet(fd, s.account)
+		g.meetProcess(fd, s.account)
 	case ofAgent:
-		g.reply(s.p)
+		g.readReply(s.p)
 	case ofUffd:
-		g.messages(s.p)
+		g.readMessages(s.p)
 	}
 }
 
 // closeAll closes everything.
 func (g *Pager) closeAll() {
 	for p := range g.processes {
-		g.drop(p)
+		g.dropProcess(p)
 	}
 	for fd, s := range g.sources {
 		if s.kind == ofStranger {
@@ -278,17 +278,18 @@ func (g *Pager) closeAll() {
 	}
 }
 
-// say tells users something, once.
-func (g *Pager) say(key, format string, args ...any) {
+// sayOnce tells users something, once.
+func (g *Pager) sayOnce(key, format string, args ...any) {
 	if !g.said[key] {
 		g.said[key] = true
 		g.say1(fmt.Sprintf(format, args...))
 	}
 }
 
-// full kills all processes, since there is no room anywhere, and says so once. Those that came
-// first go first: a shell does not go on to its next command when its child has been killed.
-func (g *Pager) full() {
+// killAll kills all processes, since there is no room anywhere, and says so once. Those that
+// came first go first: a shell does not go on to its next command when its child has been
+// killed.
+func (g *Pager) killAll() {
 	if !g.fullOnce {
 		g.fullOnce = true
 		g.onFull()

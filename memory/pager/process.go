@@ -45,9 +45,9 @@ type process struct {
 	more    bool           // it may have more, which are read when others had their turn
 	late    []move         // moves of memory that are not handled yet
 	moved   []uffd.Span    // from where memory has moved: it is to be reported as unmapped
-	// unsettled is the parent of a fork while changes before it may not have been reported. Until
-	// then promised is what the kernel promised of its memory, untold that of which it did not
-	// tell.
+	// unsettled is the parent of a fork while changes before it may not have been reported.
+	// Until then promised is what the kernel promised of its memory, untold that of which it did
+	// not tell.
 	unsettled    *process
 	promised     promises
 	untold       spanSet
@@ -68,8 +68,8 @@ type process struct {
 
 	tracing tracing
 	stop    uint64 // of its tracer, at the last look; 0: none
-	// guards says that the program has installed a guard. It is no state: without it, a look that
-	// would find none is spared at each fault.
+	// guards says that the program has installed a guard. It is no state: without it, a look
+	// that would find none is spared at each fault.
 	guards bool
 
 	busy    uint32 // the operation that the agent does; 0: none
@@ -77,19 +77,19 @@ type process struct {
 	since   time.Time
 }
 
-// held is how many pages of this host's memory it has, as far as the pager knows.
-func (p *process) held() int { return p.resident + p.ring.present }
+// heldPages is how many pages of this host's memory it has, as far as the pager knows.
+func (p *process) heldPages() int { return p.resident + p.ring.present }
 
-// untracked is how many it has beside these: small areas, stacks, what the kernel gave it.
-func (p *process) untracked() int {
+// untrackedPages is how many it has beside these: small areas, stacks, what the kernel gave it.
+func (p *process) untrackedPages() int {
 	if p.child {
 		return 0 // what it shares with its parent would count twice
 	}
-	return max(p.rss-p.held(), 0)
+	return max(p.rss-p.heldPages(), 0)
 }
 
-// attach opens what is needed of a process that said hello on the socket, and waits.
-func (p *process) attach(peer *unix.Ucred, agent int, h hello) error {
+// openFor opens what is needed of a process that said hello on the socket, and waits.
+func (p *process) openFor(peer *unix.Ucred, agent int, h hello) error {
 	dir, err := os.OpenRoot("/proc/" + strconv.Itoa(int(peer.Pid)))
 	if err != nil {
 		return err
@@ -141,8 +141,8 @@ func (p *process) inArea(address uint64) bool {
 	return address >= p.hello.base && address < p.hello.end
 }
 
-// send has the agent do something.
-func (p *process) send(op uint32, entries []entry) error {
+// sendCommand has the agent do something.
+func (p *process) sendCommand(op uint32, entries []entry) error {
 	raw := appendCommand(make([]byte, 0, headLen+wireEntries*entryLen), op, entries)
 	if err := unix.Sendto(p.agent, raw, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil); err != nil {
 		return fmt.Errorf("pager: process %d: %w", p.pid, err)
@@ -170,8 +170,8 @@ func (p *process) close(bin *rpc.Bins) {
 	bin.Throw(p.account, int(p.uffd))
 }
 
-// ring is what is in the slots of the library's memory: pages on standby in the order in which they
-// left, and slots that are free.
+// ring is what is in the slots of the library's memory: pages on standby in the order in which
+// they left, and slots that are free.
 type ring struct {
 	pages   []uint64 // by slot: the page's number, 0 none
 	there   []bool   // by slot: it has memory

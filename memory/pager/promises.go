@@ -68,14 +68,14 @@ func parseSpan(word string) (s uffd.Span, err error) {
 	return s, err
 }
 
-// promises asks the kernel what it promises of a process's memory. It is called before the thread
-// that forks goes on (the library waits for that after fork), so that this is what the child was
-// made by. What the kernel does not tell of, since other threads have changed it meanwhile or the
-// process has ended, is not known.
-func (p *process) promises() promises {
+// askPromises asks the kernel what it promises of a process's memory. It is called before the
+// thread that forks goes on (the library waits for that after fork), so that this is what the
+// child was made by. What the kernel does not tell of, since other threads have changed it
+// meanwhile or the process has ended, is not known.
+func (p *process) askPromises() promises {
 	pid := p.pid
 	if pid == 0 {
-		if pid = p.find(); pid == 0 {
+		if pid = p.findPID(); pid == 0 {
 			return promises{}
 		}
 	}
@@ -88,11 +88,11 @@ func (p *process) promises() promises {
 	return all
 }
 
-// find returns the ID of a process that has not said hello, as it was made without the C library's
-// fork: it is the one that has the token in its mark. 0: it was not found.
-func (p *process) find() int {
+// findPID returns the ID of a process that has not said hello, as it was made without the C
+// library's fork: it is the one that has the token in its mark. 0: it was not found.
+func (p *process) findPID() int {
 	for range 50 { // its mark may be missing yet; the thread that has just forked stops that until it runs
-		if _, err := p.uffd.Copy(p.hello.mark(), p.markPage(), false); !errors.Is(err, unix.EAGAIN) {
+		if _, err := p.uffd.Copy(p.hello.markAddress(), p.markPage(), false); !errors.Is(err, unix.EAGAIN) {
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -104,24 +104,24 @@ func (p *process) find() int {
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil && p.is(pid) {
+		if pid, err := strconv.Atoi(name); err == nil && p.isProcess(pid) {
 			return pid
 		}
 	}
 	return 0
 }
 
-// is says whether a process with an ID is this one. It reads no memory of processes that have not
-// got the library's memory at the same place: that could be a file that nobody serves.
-func (p *process) is(pid int) bool {
+// isProcess says whether a process with an ID is this one. It reads no memory of processes that
+// have not got the library's memory at the same place: that could be a file that nobody serves.
+func (p *process) isProcess(pid int) bool {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return false
 	}
 	defer maps.Close()
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		a, ok := anonymous(lines.Text())
-		if !ok || p.hello.mark() < a.Start || p.hello.mark() >= a.End {
+		a, ok := parseAnonymous(lines.Text())
+		if !ok || p.hello.markAddress() < a.Start || p.hello.markAddress() >= a.End {
 			continue
 		}
 		mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
@@ -130,14 +130,14 @@ func (p *process) is(pid int) bool {
 		}
 		defer mem.Close()
 		var raw [8]byte
-		_, err = mem.ReadAt(raw[:], int64(p.hello.mark()))
+		_, err = mem.ReadAt(raw[:], int64(p.hello.markAddress()))
 		return err == nil && binary.NativeEndian.Uint64(raw[:]) == p.token
 	}
 	return false
 }
 
-// gives says whether a child gets its parent's page.
-func (p *promises) gives(number uint64) bool {
+// givesPage says whether a child gets its parent's page.
+func (p *promises) givesPage(number uint64) bool {
 	at := number * pageSize
 	return !p.empty.has(at) && !p.none.has(at)
 }
@@ -146,8 +146,8 @@ func (p *promises) gives(number uint64) bool {
 // memory of the parent has moved. What is promised of it is told where it is now.
 func (g *Pager) movedSinceFork(c *process, m move) {
 	at := m.Start
-	if c.registered(m.To) && !c.registered(m.Start) { // it had been done before the fork
-		g.remap(c, m.Start, m.To, m.End-m.Start)
+	if c.isPaged(m.To) && !c.isPaged(m.Start) { // it had been done before the fork
+		g.remapPages(c, m.Start, m.To, m.End-m.Start)
 		at = m.To
 	}
 	to := uffd.Span{Start: m.To, End: m.To + m.End - m.Start}
@@ -157,17 +157,17 @@ func (g *Pager) movedSinceFork(c *process, m move) {
 	c.untold.remove(m.Start, m.End)
 	for _, set := range []spanSet{c.promised.empty, c.promised.none} {
 		for _, s := range set.within(to) {
-			g.remove(c, s.Start-to.Start+at, s.End-to.Start+at)
+			g.removePages(c, s.Start-to.Start+at, s.End-to.Start+at)
 		}
 	}
 }
 
-// settled ends what a child of fork waits for. Of what is still not known how it was promised, it
-// has nothing.
-func (g *Pager) settled(c *process) {
+// endForkWait ends what a child of fork waits for. Of what is still not known how it was
+// promised, it has nothing.
+func (g *Pager) endForkWait(c *process) {
 	c.unsettled = nil
 	for _, s := range c.untold.spans {
-		g.remove(c, s.Start, s.End)
+		g.removePages(c, s.Start, s.End)
 	}
 	c.promised, c.untold = promises{}, spanSet{}
 }

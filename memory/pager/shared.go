@@ -1,27 +1,28 @@
 package pager
 
-// unpark has pages tried again that could not be moved, not in each tick: all may be locked. Those
-// that are shared with children wait until there are none; then the process makes them its own.
-func (g *Pager) unpark(p *process) {
+// unparkPages has pages tried again that could not be moved, not in each tick: all may be
+// locked. Those that are shared with children wait until there are none; then the process makes
+// them its own.
+func (g *Pager) unparkPages(p *process) {
 	p.unparkIn--
 	again := p.unparkIn <= 0
 	if again {
 		p.unparkIn = rescanTicks
-		p.parked = p.requeue(p.parked)
+		p.parked = p.requeuePages(p.parked)
 	}
 	switch {
 	case len(p.shared) == 0 || p.busy != 0:
 	case p.forks > 0:
 		if again { // it may have written to some meanwhile
-			p.shared = p.requeue(p.shared)
+			p.shared = p.requeuePages(p.shared)
 		}
 	default:
-		g.own(p)
+		g.ownPages(p)
 	}
 }
 
-// requeue puts pages into the queue again. It returns the empty list.
-func (p *process) requeue(numbers []uint64) []uint64 {
+// requeuePages puts pages into the queue again. It returns the empty list.
+func (p *process) requeuePages(numbers []uint64) []uint64 {
 	p.barren = false
 	for _, number := range numbers {
 		if page := p.pages.get(number); page != nil && page.state == resident && page.flags&parked != 0 {
@@ -31,8 +32,8 @@ func (p *process) requeue(numbers []uint64) []uint64 {
 	return numbers[:0]
 }
 
-// own has the agent make shared pages the process's own, as many as go into a command.
-func (g *Pager) own(p *process) {
+// ownPages has the agent make shared pages the process's own, as many as go into a command.
+func (g *Pager) ownPages(p *process) {
 	var entries []entry
 	taken := 0
 	for _, number := range p.shared {
@@ -58,23 +59,23 @@ func (g *Pager) own(p *process) {
 		}
 	}
 	p.shared = p.shared[:copy(p.shared, p.shared[taken:])]
-	if len(entries) > 0 && p.send(opOwn, entries) != nil {
-		g.drop(p)
+	if len(entries) > 0 && p.sendCommand(opOwn, entries) != nil {
+		g.dropProcess(p)
 	}
 }
 
-// owned puts pages into the queue that are the process's own now.
-func (g *Pager) owned(p *process, entries []entry, all []done) {
+// noteOwned puts pages into the queue that are the process's own now.
+func (g *Pager) noteOwned(p *process, entries []entry, all []done) {
 	for i, e := range entries {
 		g.counts.Owned += uint64(all[i].count)
 		for i := range e.count {
-			p.requeue([]uint64{e.address/pageSize + uint64(i)})
+			p.requeuePages([]uint64{e.address/pageSize + uint64(i)})
 		}
 	}
 }
 
-// orphan notes that the parent of a child has ended: what they shared is the child's.
-func (p *process) orphan() {
+// noteOrphan notes that the parent of a child has ended: what they shared is the child's.
+func (p *process) noteOrphan() {
 	p.parent, p.child = nil, false
 	for at, c := range p.pages.chunks {
 		for i := range c {

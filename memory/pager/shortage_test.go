@@ -19,7 +19,7 @@ func TestNoDescriptors(t *testing.T) {
 	events := make([]unix.EpollEvent, 8)
 	round := func() {
 		t.Helper()
-		if err := g.round(events); err != nil {
+		if err := g.handleEvents(events); err != nil {
 			t.Fatal(err)
 		}
 	}

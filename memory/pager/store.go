@@ -14,8 +14,8 @@ var ErrFull = errors.New("pager: the store has no room")
 // Discarder is a Store that wants to hear what is needed no more.
 type Discarder interface{ Discard(off, n int64) error }
 
-// Viewer is a Store with content that is mapped in this process. View calls f with n bytes from off
-// on, which others may write or cut meanwhile, or reports false.
+// Viewer is a Store with content that is mapped in this process. View calls f with n bytes from
+// off on, which others may write or cut meanwhile, or reports false.
 type Viewer interface {
 	View(off, n int64, f func(foreign.Memory)) bool
 }
@@ -77,8 +77,8 @@ func (m *memory) Close() error {
 	return nil
 }
 
-// places are the store's pages: who has them, after forks more than one. Place 0 is none; place i
-// is at (i-1)*pageSize.
+// places are the store's pages: who has them, after forks more than one. Place 0 is none; place
+// i is at (i-1)*pageSize.
 type places struct {
 	users []uint16 // by place; a place that would have too many is written twice
 	next  uint32   // where the search for free ones begins
@@ -91,8 +91,8 @@ func newPlaces(size int64) *places {
 	return &places{users: make([]uint16, n+1), next: 1, free: n}
 }
 
-// take returns up to n free places in a row, the first and how many; 0 if the store is full.
-func (s *places) take(n int) (uint32, int) {
+// takeRow returns up to n free places in a row, the first and how many; 0 if the store is full.
+func (s *places) takeRow(n int) (uint32, int) {
 	if s.free == 0 {
 		return 0, 0
 	}
@@ -118,8 +118,8 @@ func (s *places) step() {
 	}
 }
 
-// share adds a user to a place. It reports false if that has as many as can be counted.
-func (s *places) share(place uint32) bool {
+// addUser adds a user to a place. It reports false if that has as many as can be counted.
+func (s *places) addUser(place uint32) bool {
 	if s.users[place] == 1<<16-1 {
 		return false
 	}
@@ -127,11 +127,11 @@ func (s *places) share(place uint32) bool {
 	return true
 }
 
-// alone reports whether a place has one user.
-func (s *places) alone(place uint32) bool { return s.users[place] == 1 }
+// hasOneUser reports whether a place has one user.
+func (s *places) hasOneUser(place uint32) bool { return s.users[place] == 1 }
 
-// give ends a use of a place.
-func (s *places) give(place uint32) {
+// endUse ends a use of a place.
+func (s *places) endUse(place uint32) {
 	if place == 0 {
 		return
 	}
@@ -143,4 +143,4 @@ func (s *places) give(place uint32) {
 	}
 }
 
-func offset(place uint32) int64 { return int64(place-1) * pageSize }
+func placeOffset(place uint32) int64 { return int64(place-1) * pageSize }

@@ -10,8 +10,9 @@ type streams struct {
 	widest  int // what a window grows to
 }
 
-// streams returns those of a process that begins: their windows grow to a sixteenth of the share.
-func (g *Pager) streams() streams {
+// newStreams returns those of a process that begins: their windows grow to a sixteenth of the
+// share.
+func (g *Pager) newStreams() streams {
 	return streams{widest: min(max(g.limit/16, smallestWidest), largestWindow)}
 }
 
@@ -29,9 +30,9 @@ const (
 	smallestWidest = 64
 )
 
-// miss takes a page that is missing. It returns the stream that it belongs to, nil if it is none
-// that is known: then window pages beyond it are to be fetched.
-func (s *streams) miss(number uint64) *stream {
+// missPage takes a page that is missing. It returns the stream that it belongs to, nil if it is
+// none that is known: then window pages beyond it are to be fetched.
+func (s *streams) missPage(number uint64) *stream {
 	s.clock++
 	for i := range s.streams {
 		if t := &s.streams[i]; t.window > 0 && t.next == number {
@@ -84,8 +85,8 @@ func (s *streams) oldest() *stream {
 	return old
 }
 
-// expect says which page is missed next if the stream goes on; s may be nil.
-func (s *stream) expect(number uint64) {
+// expectNext says which page is missed next if the stream goes on; s may be nil.
+func (s *stream) expectNext(number uint64) {
 	if s != nil {
 		s.next = number
 	}

@@ -128,7 +128,7 @@ func TestPlaces(t *testing.T) {
 	for range 50000 {
 		switch random.IntN(3) {
 		case 0:
-			first, n := s.take(1 + random.IntN(10))
+			first, n := s.takeRow(1 + random.IntN(10))
 			if n == 0 && len(users) != most {
 				t.Fatalf("the store is full with %d places of %d", len(users), most)
 			}
@@ -141,7 +141,7 @@ func TestPlaces(t *testing.T) {
 			}
 		case 1:
 			for place := range users {
-				if !s.share(place) {
+				if !s.addUser(place) {
 					t.Fatal("a place cannot be shared")
 				}
 				users[place]++
@@ -149,10 +149,10 @@ func TestPlaces(t *testing.T) {
 			}
 		default:
 			for place := range users {
-				s.give(place)
+				s.endUse(place)
 				if users[place]--; users[place] == 0 {
 					delete(users, place)
-				} else if s.alone(place) != (users[place] == 1) {
+				} else if s.hasOneUser(place) != (users[place] == 1) {
 					t.Fatalf("place %d has %d users", place, users[place])
 				}
 				break
@@ -171,13 +171,13 @@ func TestStreams(t *testing.T) {
 		at, faults, fetched := uint64(1<<30), 0, 0
 		for fetched < 4000 {
 			faults++
-			if found := s.miss(at); found != nil {
+			if found := s.missPage(at); found != nil {
 				if found.stride != stride {
 					t.Fatalf("stride %d, want %d", found.stride, stride)
 				}
 				at += uint64(stride) * uint64(found.window)
 				fetched += found.window
-				found.expect(at + uint64(stride))
+				found.expectNext(at + uint64(stride))
 			}
 			at += uint64(stride)
 		}
@@ -189,7 +189,7 @@ func TestStreams(t *testing.T) {
 	s := streams{widest: largestWindow}
 	found := 0
 	for range 10000 {
-		if s.miss(random.Uint64N(1<<40)) != nil {
+		if s.missPage(random.Uint64N(1<<40)) != nil {
 			found++
 		}
 	}
@@ -218,7 +218,7 @@ func TestMoveRows(t *testing.T) {
 			page.state = remote
 			continue
 		}
-		p.arrived(number, page, dirty)
+		p.noteArrived(number, page, dirty)
 		switch random.IntN(100) {
 		case 0:
 			page.flags |= kept
@@ -233,8 +233,8 @@ func TestMoveRows(t *testing.T) {
 		if n, err := unix.Read(ends[1], raw); err != nil || n != headLen+len(p.entries)*entryLen {
 			t.Fatalf("a command of %d bytes with %d entries: %v", n, len(p.entries), err)
 		}
-		if p.moving(p.entries) > g.batch {
-			t.Fatalf("%d pages at once", p.moving(p.entries))
+		if p.countPages(p.entries) > g.batch {
+			t.Fatalf("%d pages at once", p.countPages(p.entries))
 		}
 		all := make([]done, len(p.entries))
 		for i, e := range p.entries {
@@ -252,7 +252,7 @@ func TestMoveRows(t *testing.T) {
 			}
 		}
 		rows += len(p.entries)
-		g.moved(p, p.entries, all)
+		g.noteMoved(p, p.entries, all)
 		p.busy = 0
 	}
 	if len(left)+len(stays)-1 != began || p.resident != len(stays)-1 {
@@ -274,7 +274,7 @@ func TestWire(t *testing.T) {
 		0, 0x20, 3, 0, 0, 0, 0, 0, // end
 	}
 	h, err := parseHello(good)
-	if want := (hello{token: 7, base: 0x10000, slots: 0x22000, end: 0x32000}); err != nil || h != want || h.mark() != 0x11000 {
+	if want := (hello{token: 7, base: 0x10000, slots: 0x22000, end: 0x32000}); err != nil || h != want || h.markAddress() != 0x11000 {
 		t.Fatalf("%+v (%v), want %+v", h, err, want)
 	}
 	for n := range good {
@@ -339,7 +339,7 @@ func TestAnonymous(t *testing.T) {
 		"7f0000000000 rw-p 0 0 0":    {},
 		"7f0000000000-7f00001 rw 00": {},
 	} {
-		if got, ok := anonymous(line); ok != (want != area{}) || ok && got != want {
+		if got, ok := parseAnonymous(line); ok != (want != area{}) || ok && got != want {
 			t.Errorf("%q: %+v %v, want %+v", line, got, ok, want)
 		}
 	}
@@ -361,7 +361,7 @@ func TestRow(t *testing.T) {
 		{[]area{at(0, large/2), at(large/2+pageSize, large+pageSize)}, 1, false},
 		{[]area{at(0, pageSize), heap, at(4*pageSize, large)}, 2, true},
 	} {
-		if n, large := row(c.areas); n != c.n || large != c.large {
+		if n, large := touchingAreas(c.areas); n != c.n || large != c.large {
 			t.Errorf("%+v: %d %v, want %d %v", c.areas, n, large, c.n, c.large)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"exnet/memory/pager/uffd"
 )
 
-// keepThreads keeps the pages here that the kernel writes to when a thread ends: the thread's ID,
-// which says to who joins it that it has ended. The kernel does not wait for the pager there, so if
-// the page was elsewhere then, or protected, nobody would hear of the end.
+// keepThreads keeps the pages here that the kernel writes to when a thread ends: the thread's
+// ID, which says to who joins it that it has ended. The kernel does not wait for the pager
+// there, so if the page was elsewhere then, or protected, nobody would hear of the end.
 //
 // The pages of new threads are found before they are the oldest: it takes a part of the pages to
 // leave until this is called again.
 func (g *Pager) keepThreads(p *process) {
-	if p.listed && p.left < min(g.limit/8, p.resident/2) || g.blocked(p) {
+	if p.listed && p.left < min(g.limit/8, p.resident/2) || g.faultsBlocked(p) {
 		return
 	}
 	p.left, p.listed = 0, true
@@ -35,15 +35,15 @@ func (g *Pager) keepThreads(p *process) {
 		if err != nil {
 			continue
 		}
-		if at := uffd.ThreadID(tid); at != 0 && !g.keep(p, at/pageSize) {
+		if at := uffd.ThreadID(tid); at != 0 && !g.keepPage(p, at/pageSize) {
 			p.listed = false // memory changes: again, soon
 		}
 	}
 }
 
-// keep keeps a page here, to be written to at any time: up to a quarter of the share, as a program
-// says where its threads' memory is. It reports false if that is not possible just now.
-func (g *Pager) keep(p *process, number uint64) bool {
+// keepPage keeps a page here, to be written to at any time: up to a quarter of the share, as a
+// program says where its threads' memory is. It reports false if that is not possible just now.
+func (g *Pager) keepPage(p *process, number uint64) bool {
 	page := p.pages.get(number)
 	if page == nil || page.state == untouched || page.flags&kept != 0 || len(p.keeps) >= g.limit/4 {
 		return true
@@ -53,9 +53,9 @@ func (g *Pager) keep(p *process, number uint64) bool {
 	}
 	switch page.state {
 	case standby:
-		g.back(p, number, page)
+		g.giveBack(p, number, page)
 	case remote:
-		g.fetch(p, number, page)
+		g.fetchPage(p, number, page)
 	}
 	if page.state != resident {
 		return false

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A debugger reads memory by ptrace or /proc/PID/mem, where the kernel does not wait for the pager:
-// what is elsewhere is an error. So a process that its tracer has stopped gets all of its pages, if
-// the host has memory for them, and none of them counts or leaves until it goes on.
+// A debugger reads memory by ptrace or /proc/PID/mem, where the kernel does not wait for the
+// pager: what is elsewhere is an error. So a process that its tracer has stopped gets all of its
+// pages, if the host has memory for them, and none of them counts or leaves until it goes on.
 type tracing uint8
 
 const (
@@ -26,8 +26,8 @@ const (
 	stopTime   = 5 * time.Millisecond
 )
 
-// lookTraced looks which processes their tracers have stopped. A stop in which a process is found
-// twice is not one of the moments that strace takes.
+// lookTraced looks which processes their tracers have stopped. A stop in which a process is
+// found twice is not one of the moments that strace takes.
 func (g *Pager) lookTraced(now time.Time) {
 	if now.Before(g.nextTraced) {
 		return
@@ -37,7 +37,7 @@ func (g *Pager) lookTraced(now time.Time) {
 		if !p.adopted || p.agent < 0 {
 			continue
 		}
-		tracer, stop := p.traced()
+		tracer, stop := p.tracerState()
 		switch {
 		case !tracer:
 			p.tracing = untraced
@@ -54,9 +54,9 @@ func (g *Pager) lookTraced(now time.Time) {
 	}
 }
 
-// traced says whether a process has a tracer, and in which stop of it the process is: how often it
-// has stopped by itself so far; 0: it is not in a stop.
-func (p *process) traced() (tracer bool, stop uint64) {
+// tracerState says whether a process has a tracer, and in which stop of it the process is: how
+// often it has stopped by itself so far; 0: it is not in a stop.
+func (p *process) tracerState() (tracer bool, stop uint64) {
 	f, err := os.Open("/proc/" + strconv.Itoa(p.pid) + "/status")
 	if err != nil {
 		return false, 0
@@ -86,9 +86,9 @@ const perLook = 1 << 12
 // bringAll gives a process all of its pages, as many as are to come at a look.
 func (g *Pager) bringAll(p *process) {
 	if p.tracing == halted {
-		n := p.elsewhere()
+		n := p.pagesElsewhere()
 		if free, ok := freeMemory(); n > 0 && (!ok || int64(n)*pageSize > free/2) {
-			g.say("traced", "a debugger has stopped process %d: it cannot read %d MiB of its memory that are elsewhere, as this host has not enough memory",
+			g.sayOnce("traced", "a debugger has stopped process %d: it cannot read %d MiB of its memory that are elsewhere, as this host has not enough memory",
 				p.pid, n*pageSize>>20)
 			return
 		}
@@ -100,7 +100,7 @@ func (g *Pager) bringAll(p *process) {
 			number, page, came := at*chunkPages+uint64(i), &c[i], true
 			switch {
 			case page.state == standby:
-				came = g.back(p, number, page)
+				came = g.giveBack(p, number, page)
 			case page.state == remote && page.place != 0:
 				run := p.inStore(number, page.place, largestWindow)
 				came = g.fetchRun(p, number, page.place, run)
@@ -113,8 +113,8 @@ func (g *Pager) bringAll(p *process) {
 	}
 }
 
-// elsewhere is how many pages of a process are not in its memory.
-func (p *process) elsewhere() (n int) {
+// pagesElsewhere is how many pages of a process are not in its memory.
+func (p *process) pagesElsewhere() (n int) {
 	for _, c := range p.pages.chunks {
 		for i := range c {
 			if c[i].state == standby || c[i].state == remote {

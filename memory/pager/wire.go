@@ -55,8 +55,8 @@ func parseHello(raw []byte) (hello, error) {
 	return h, nil
 }
 
-// mark is the address of the page that children look at.
-func (h hello) mark() uint64 { return h.base + pageSize }
+// markAddress is the address of the page that children look at.
+func (h hello) markAddress() uint64 { return h.base + pageSize }
 
 // appendWelcome appends the answer to a hello.
 func appendWelcome(to []byte, refused bool) []byte {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// available returns how much memory the host can still give, in bytes. It returns false if that
-// cannot be told.
-func available() (int64, bool) {
+// availableMemory returns how much memory the host can still give, in bytes. It returns false if
+// that cannot be told.
+func availableMemory() (int64, bool) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
 		return 0, false

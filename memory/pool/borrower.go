@@ -20,11 +20,11 @@ const waiting = 64 + wire.Slots
 
 // lender is a node that loans come from: a peer, or this one.
 type lender interface {
-	// lend asks for a loan. The caller closes the descriptor of the grant.
-	lend(b *borrower, r request) (grant, wire.Message)
+	// lendMemory asks for a loan. The caller closes the descriptor of the grant.
+	lendMemory(b *borrower, r request) (grant, wire.Message)
 	// giveBack returns a loan; renew says that its borrower lives.
 	giveBack(id uint64)
-	renew(id uint64)
+	renewLease(id uint64)
 }
 
 // grant is what a lender has given.
@@ -53,18 +53,19 @@ type borrower struct {
 	why        wire.Status // the lease has ended
 }
 
-// post sends the process a message. When that fails the connection ends.
-func (b *borrower) post(m wire.Message, fds ...int) { _ = b.Post(m, nil, fds...) }
+// postMessage sends the process a message. When that fails the connection ends.
+func (b *borrower) postMessage(m wire.Message, fds ...int) { _ = b.Post(m, nil, fds...) }
 
-// onLocked brings the lease to its next state, and tells the process what it is to know. It returns
-// whether the lender is to be told that the lease is returned. The server's lock is held.
+// onLocked brings the lease to its next state, and tells the process what it is to know. It
+// returns whether the lender is to be told that the lease is returned. The server's lock is
+// held.
 func (b *borrower) onLocked(ev lease.Event) (returned bool) {
 	act := b.On(ev)
 	switch act {
 	case lease.ActWant:
-		b.After(func() { b.post(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())}) })
+		b.After(func() { b.postMessage(wire.Message{Op: wire.OpRevoke, C: uint64(b.deadline.UnixNano())}) })
 	case lease.ActEndSay:
-		b.After(func() { b.post(wire.Message{Op: wire.OpGone, Status: b.why}) })
+		b.After(func() { b.postMessage(wire.Message{Op: wire.OpGone, Status: b.why}) })
 	}
 	return act == lease.ActEnd && ev == lease.OnReturned
 }
@@ -116,14 +117,14 @@ func (s *Server) Process(conn *net.UnixConn) error {
 		return link.Post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusVersion, A: version}, nil)
 	}
 	b := &borrower{Link: link, server: s, who: link.Who}
-	if !s.borrow(b, m, version) {
+	if !s.answerBorrow(b, m, version) {
 		return nil
 	}
 	defer s.endBorrower(b)
-	stop := s.renewing(b)
+	stop := s.renewWhileAlive(b)
 	defer stop()
 	for m, err = link.Bare(0); err == nil && b.window != nil && m.Op != wire.OpReturn; m, err = link.Bare(0) {
-		if err := s.far.start(b, m); err != nil {
+		if err := s.far.startOperation(b, m); err != nil {
 			return err
 		}
 	}
@@ -136,8 +137,8 @@ func (s *Server) Process(conn *net.UnixConn) error {
 	return err
 }
 
-// borrow answers OpBorrow. It returns whether the process has a lease.
-func (s *Server) borrow(b *borrower, m wire.Message, version uint64) bool {
+// answerBorrow answers OpBorrow. It returns whether the process has a lease.
+func (s *Server) answerBorrow(b *borrower, m wire.Message, version uint64) bool {
 	r := request{
 		node: s.cfg.Node, account: b.who.Account, pid: b.who.PID,
 		size: int64(m.B), min: int64(m.C), time: time.Duration(m.D), huge: m.Flags&wire.FlagHuge != 0,
@@ -147,7 +148,7 @@ func (s *Server) borrow(b *borrower, m wire.Message, version uint64) bool {
 	}
 	reply := wire.Message{Status: wire.StatusInvalid}
 	var g grant
-	if r.valid() {
+	if r.isValid() {
 		if m.Flags&wire.FlagNode != 0 {
 			g, reply = s.lendAt(b, m.Node, r)
 		} else {
@@ -159,21 +160,21 @@ func (s *Server) borrow(b *borrower, m wire.Message, version uint64) bool {
 		s.mu.Lock()
 		s.count.NotBorrowed++
 		s.mu.Unlock()
-		b.post(reply)
+		b.postMessage(reply)
 		return false
 	}
 	if len(g.parts) > 0 {
-		w, err := s.far.open()
+		w, err := s.far.openWindow()
 		if err != nil {
 			s.cfg.Log.Warn("memory: no window for a lease of another host", "reason", err)
 			s.endBorrower(b)
-			b.post(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusMemory, Node: g.node})
+			b.postMessage(wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusMemory, Node: g.node})
 			return false
 		}
 		b.window, reply.Flags, reply.E = w, wire.FlagFar, wire.Span
 		g.fd = w.fd
 	} else {
-		defer s.discard(g)
+		defer s.discardGrant(g)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,13 +184,13 @@ func (s *Server) borrow(b *borrower, m wire.Message, version uint64) bool {
 	if !g.until.IsZero() {
 		reply.C = uint64(g.until.UnixNano())
 	}
-	b.post(reply, g.fd)
+	b.postMessage(reply, g.fd)
 	b.Answered()
 	return true
 }
 
-// discard closes the descriptor of a grant. Another node may have made it of anything.
-func (s *Server) discard(g grant) {
+// discardGrant closes the descriptor of a grant. Another node may have made it of anything.
+func (s *Server) discardGrant(g grant) {
 	if p, ok := g.from.(*peer); ok {
 		s.hub.Trash.Throw(caller.Account(p.uid), g.fd)
 		return
@@ -211,9 +212,9 @@ func (s *Server) endBorrower(b *borrower) {
 	}
 }
 
-// renewing renews a lease as long as its process lives, until the function that it returns is
-// called.
-func (s *Server) renewing(b *borrower) (stop func()) {
+// renewWhileAlive renews a lease as long as its process lives, until the function that it
+// returns is called.
+func (s *Server) renewWhileAlive(b *borrower) (stop func()) {
 	if b.from == lender(s.own) {
 		return func() {}
 	}
@@ -224,7 +225,7 @@ func (s *Server) renewing(b *borrower) (stop func()) {
 		for {
 			select {
 			case <-t.C:
-				b.from.renew(b.id)
+				b.from.renewLease(b.id)
 			case <-end:
 				return
 			}

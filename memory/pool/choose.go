@@ -18,7 +18,7 @@ func (s *Server) lenderAt(n fabric.NodeID) (lender, error) {
 	if n == s.cfg.Node {
 		return s.own, nil
 	}
-	return s.dial(n)
+	return s.sessionWith(n)
 }
 
 // lendAt asks one node.
@@ -27,7 +27,7 @@ func (s *Server) lendAt(b *borrower, n fabric.NodeID, r request) (grant, wire.Me
 	if err != nil {
 		return grant{}, wire.Message{Status: wire.StatusNoNode, Node: n}
 	}
-	return from.lend(b, r)
+	return from.lendMemory(b, r)
 }
 
 // How the way to a lender is measured.
@@ -51,8 +51,8 @@ type offer struct {
 	ring int           // 0: no lender is nearer; see rings
 }
 
-// lendAnywhere asks the other nodes, nearest first. If none of them all has enough, the nearest one
-// that has the minimum lends what it has. A node whose number is avoid-1 is not asked.
+// lendAnywhere asks the other nodes, nearest first. If none of them all has enough, the nearest
+// one that has the minimum lends what it has. A node whose number is avoid-1 is not asked.
 func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire.Message) {
 	var near []Neighbor
 	if s.cfg.Nodes != nil {
@@ -65,7 +65,7 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 		}
 	}
 	var less []offer
-	for _, o := range s.offers(near, r) {
+	for _, o := range s.askOffers(near, r) {
 		if o.left < r.size {
 			refused(wire.Message{Status: o.why, Node: o.Node, B: uint64(o.left)})
 			less = append(less, o)
@@ -92,10 +92,10 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 	return grant{}, best
 }
 
-// offers asks nodes what they would lend, all at once. The nearest come first: by their round trips
-// (thesis 004, section 8.1), or else by hops. Of equally near ones, those come first that have most
-// left. It does not wait for one that is so slow that it is none of the nearest.
-func (s *Server) offers(nodes []Neighbor, r request) []offer {
+// askOffers asks nodes what they would lend, all at once. The nearest come first: by their round
+// trips (thesis 004, section 8.1), or else by hops. Of equally near ones, those come first that
+// have most left. It does not wait for one that is so slow that it is none of the nearest.
+func (s *Server) askOffers(nodes []Neighbor, r request) []offer {
 	all := make([]offer, len(nodes))
 	ctx, stop := context.WithTimeout(context.Background(), s.askTime)
 	defer stop()
@@ -109,7 +109,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 		})
 	}
 	asked.Wait()
-	rings(all)
+	sortIntoRings(all)
 	slices.SortStableFunc(all, func(a, b offer) int {
 		return cmp.Or(cmp.Compare(a.ring, b.ring), cmp.Compare(a.Hops, b.Hops), cmp.Compare(b.left, a.left))
 	})
@@ -120,7 +120,7 @@ func (s *Server) offers(nodes []Neighbor, r request) []offer {
 // answer, or has not enough, is farther away than all others.
 func (s *Server) offerOf(ctx context.Context, n Neighbor, r request) offer {
 	o := offer{Neighbor: n, why: wire.StatusNoLender, trip: math.MaxInt64}
-	p, err := s.dial(n.Node)
+	p, err := s.sessionWith(n.Node)
 	if err != nil {
 		return o
 	}
@@ -128,7 +128,7 @@ func (s *Server) offerOf(ctx context.Context, n Neighbor, r request) offer {
 	for range mostTrips {
 		var a wire.Message
 		trip := s.cfg.RoundTrip(n.Node, func() {
-			a = p.ask(ctx, wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
+			a = p.askPeer(ctx, wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
 		})
 		if a.Status != wire.StatusOK {
 			o.left, o.why, o.trip = 0, a.Status, math.MaxInt64
@@ -145,9 +145,9 @@ func (s *Server) offerOf(ctx context.Context, n Neighbor, r request) offer {
 	return o
 }
 
-// rings says which offers are equally near by their round trips. A ring reaches from its nearest
-// offer to tripFactor times as far. It sorts the offers.
-func rings(all []offer) {
+// sortIntoRings says which offers are equally near by their round trips. A ring reaches from its
+// nearest offer to tripFactor times as far. It sorts the offers.
+func sortIntoRings(all []offer) {
 	slices.SortStableFunc(all, func(a, b offer) int { return cmp.Compare(a.trip, b.trip) })
 	begin, ring := 0, 0
 	for i := range all {
@@ -166,8 +166,8 @@ func byClock(_ fabric.NodeID, ask func()) time.Duration {
 	return time.Since(begin)
 }
 
-// grantedLocked makes a process a borrower. The server's lock is held, and so that nothing happens
-// to the lease before.
+// grantedLocked makes a process a borrower. The server's lock is held, and so that nothing
+// happens to the lease before.
 //
 // +checklocks:s.mu
 func (s *Server) grantedLocked(b *borrower, g grant) {

@@ -13,25 +13,27 @@ import (
 	"exnet/node/rpc"
 )
 
-// Far reaches the Servers of nodes of other hosts. Its methods may be called from many goroutines.
+// Far reaches the Servers of nodes of other hosts. Its methods may be called from many
+// goroutines.
 type Far interface {
 	// Reaches returns whether the node has such a Server.
 	Reaches(fabric.NodeID) bool
-	// Up returns whether there is a link to the node just now, and its Server is the one that was
-	// there before; and since when.
+	// Up returns whether there is a link to the node just now, and its Server is the one that
+	// was there before; and since when.
 	Up(fabric.NodeID) (since time.Time, ok bool)
 	// Session returns the number of the session with the node. It begins one if there is none. A
 	// later session has a higher number.
 	Session(fabric.NodeID) (uint64, error)
-	// Send sends b, in order, as a message of a session. It copies b, and may wait for credit, or
-	// for a link. An error says that the session is over.
+	// Send sends b, in order, as a message of a session. It copies b, and may wait for credit,
+	// or for a link. An error says that the session is over.
 	Send(to fabric.NodeID, session uint64, b []byte) error
 	// Abandon ends a session at both ends.
 	Abandon(n fabric.NodeID, session uint64)
 }
 
-// up says whether a peer can be reached just now, and since when: zero, if it is on this host.
-func (p *peer) up() (since time.Time, ok bool) {
+// reachableSince says whether a peer can be reached just now, and since when: zero, if it is on
+// this host.
+func (p *peer) reachableSince() (since time.Time, ok bool) {
 	if !p.far || p.server.cfg.Far == nil {
 		return since, true
 	}
@@ -51,8 +53,8 @@ func (s *Server) reachesFar(n fabric.NodeID) bool {
 	return false
 }
 
-// farPeer returns the peer that a node of another host is in a session, or nil if that session is
-// over. It makes one if needed. A later session ends the one before it.
+// farPeer returns the peer that a node of another host is in a session, or nil if that session
+// is over. It makes one if needed. A later session ends the one before it.
 func (s *Server) farPeer(n fabric.NodeID, session uint64) *peer {
 	s.mu.Lock()
 	p := s.fars[n]
@@ -70,13 +72,13 @@ func (s *Server) farPeer(n fabric.NodeID, session uint64) *peer {
 	s.fars[n] = next
 	s.mu.Unlock()
 	if p != nil {
-		p.end()
+		p.endSession()
 	}
 	return next
 }
 
-// Hear processes a message of the Server of a node of another host, by the session that it is of.
-// It borrows b until return, and does not block.
+// Hear processes a message of the Server of a node of another host, by the session that it is
+// of. It borrows b until return, and does not block.
 func (s *Server) Hear(from fabric.NodeID, session uint64, b []byte) {
 	var m wire.Message
 	if m.UnmarshalBinary(b) != nil {
@@ -86,27 +88,27 @@ func (s *Server) Hear(from fabric.NodeID, session uint64, b []byte) {
 	if p == nil {
 		return
 	}
-	if err := p.Session.Hear(&heard{Message: m, More: b[wire.MessageSize:]}, p.handle); err != nil {
+	if err := p.Session.Hear(&heard{Message: m, More: b[wire.MessageSize:]}, p.handleRequest); err != nil {
 		s.cfg.Log.Debug("memory: a message of another host", "node", from, "reason", err)
 		p.Abort()
 	}
 }
 
-// FarDown reports that a session with a node of another host is over: the node has ended, or had no
-// link for too long. A link that comes back in time is not reported: leases go on, and what was
-// under way is done once more.
+// FarDown reports that a session with a node of another host is over: the node has ended, or had
+// no link for too long. A link that comes back in time is not reported: leases go on, and what
+// was under way is done once more.
 func (s *Server) FarDown(n fabric.NodeID, session uint64) {
 	s.mu.Lock()
 	p := s.fars[n]
 	s.farsOver[n] = max(s.farsOver[n], session)
 	s.mu.Unlock()
 	if p != nil && p.farSession <= session {
-		p.end()
+		p.endSession()
 	}
 }
 
-// addresses is where the parts of the memory are, as they follow the answer to OpLend.
-func (e exported) addresses() (b []byte) {
+// encodeAddresses is where the parts of the memory are, as they follow the answer to OpLend.
+func (e exported) encodeAddresses() (b []byte) {
 	for _, nla := range e.parts {
 		b = binary.LittleEndian.AppendUint64(b, uint64(nla))
 	}
@@ -176,19 +178,19 @@ func (o *farOutbox) Abort() {
 	defer o.mu.Unlock()
 	if !o.closed {
 		o.closed, o.queue = true, nil
-		go o.peer.end()
+		go o.peer.endSession()
 	}
 }
 
-// zero gives back whole pages of a loan.
-func (s *Server) zero(h holder, m wire.Message) wire.Status {
+// zeroPages gives back whole pages of a loan.
+func (s *Server) zeroPages(h holder, m wire.Message) wire.Status {
 	s.mu.Lock()
 	l := s.loans[m.D]
 	s.mu.Unlock()
 	switch {
 	case l == nil || l.holder != h:
 		return wire.StatusNoLease
-	case m.A%uint64(unit(l.huge)) != 0 || m.B%uint64(unit(l.huge)) != 0 || m.B > uint64(l.size) || m.A > uint64(l.size)-m.B:
+	case m.A%uint64(leaseUnit(l.huge)) != 0 || m.B%uint64(leaseUnit(l.huge)) != 0 || m.B > uint64(l.size) || m.A > uint64(l.size)-m.B:
 		return wire.StatusInvalid
 	}
 	fd, err := s.loanFd(l)

@@ -20,7 +20,7 @@ func TestRevokedBeforeAnswer(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 20}})
 	defer s.Close()
 	h := &recorder{}
-	l, _, why := s.lend(h, request{size: wire.PageSize, min: wire.PageSize})
+	l, _, why := s.lendTo(h, request{size: wire.PageSize, min: wire.PageSize})
 	if why != wire.StatusOK {
 		t.Fatal(why)
 	}
@@ -42,15 +42,15 @@ func TestUntilFar(t *testing.T) {
 	defer s.Close()
 	const year = 365 * 24 * time.Hour
 	for _, years := range []time.Duration{1, 200, 240, 292} {
-		l, _, _ := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize, time: years * year})
+		l, _, _ := s.lendTo(&recorder{}, request{size: wire.PageSize, min: wire.PageSize, time: years * year})
 		if at := time.Unix(0, l.until.UnixNano()); !at.Equal(l.until.Round(0)) || at.Before(l.since) {
 			t.Errorf("%d years from now are told as %v", years, at)
 		}
 	}
 }
 
-// A peer's requests that come while the Server closes are not answered. -race sees what else they
-// do.
+// A peer's requests that come while the Server closes are not answered. -race sees what else
+// they do.
 func TestCloseAsked(t *testing.T) {
 	for range 20 {
 		s := New(Config{Limits: Limits{Lend: 1 << 20}})
@@ -58,7 +58,7 @@ func TestCloseAsked(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			for i := range 20 {
-				_ = p.handle(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: wire.PageSize}})
+				_ = p.handleRequest(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: wire.PageSize}})
 				time.Sleep(10 * time.Microsecond)
 			}
 		})

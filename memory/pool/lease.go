@@ -27,7 +27,7 @@ type Status struct {
 	Lent, Borrowed []Lease
 }
 
-func stamp(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -43,11 +43,11 @@ func userOf(a caller.Account) uint32 {
 	return uint32(a)
 }
 
-// lease describes a loan. The server's lock is held.
-func (l *loan) lease() Lease {
+// describeLease describes a loan. The server's lock is held.
+func (l *loan) describeLease() Lease {
 	return Lease{
 		ID: l.id, Node: int(l.node), UID: userOf(l.account), Container: l.account == caller.Guest, PID: l.pid, Size: l.size, Huge: l.huge,
-		Since: l.since.Truncate(time.Millisecond), Until: stamp(l.until), Revoke: stamp(l.deadline),
+		Since: l.since.Truncate(time.Millisecond), Until: timeOrNil(l.until), Revoke: timeOrNil(l.deadline),
 	}
 }
 
@@ -57,12 +57,12 @@ func (s *Server) Status() Status {
 	defer s.mu.Unlock()
 	st := Status{Limits: s.limits, Lent: []Lease{}, Borrowed: []Lease{}}
 	for _, l := range s.loans {
-		st.Lent = append(st.Lent, l.lease())
+		st.Lent = append(st.Lent, l.describeLease())
 	}
 	for b := range s.borrowers {
 		st.Borrowed = append(st.Borrowed, Lease{
 			ID: b.id, Node: int(b.node), UID: userOf(b.who.Account), Container: b.who.Account == caller.Guest, PID: b.who.PID, Size: b.size, Huge: b.huge,
-			Since: b.since.Truncate(time.Millisecond), Until: stamp(b.until), Revoke: stamp(b.deadline),
+			Since: b.since.Truncate(time.Millisecond), Until: timeOrNil(b.until), Revoke: timeOrNil(b.deadline),
 		})
 	}
 	order := func(a, b Lease) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) }

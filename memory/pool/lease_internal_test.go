@@ -17,7 +17,7 @@ func TestLeaseUser(t *testing.T) {
 	for account, want := range map[caller.Account]Lease{
 		caller.Root: {}, 1000: {UID: 1000}, caller.Guest: {UID: 0, Container: true},
 	} {
-		got := (&loan{account: account}).lease()
+		got := (&loan{account: account}).describeLease()
 		if got.UID != want.UID || got.Container != want.Container {
 			t.Errorf("%v: user %d, container %t", account, got.UID, got.Container)
 		}
@@ -28,11 +28,11 @@ func TestLeaseUser(t *testing.T) {
 func TestLookAfterTime(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 20}, Revoke: time.Hour, TTL: 2 * time.Hour})
 	defer s.Close()
-	l, _, why := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize, time: time.Nanosecond})
+	l, _, why := s.lendTo(&recorder{}, request{size: wire.PageSize, min: wire.PageSize, time: time.Nanosecond})
 	if why != wire.StatusOK {
 		t.Fatal(why)
 	}
-	s.expire(l)
+	s.expireLoan(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.deadline.IsZero() {
@@ -44,13 +44,13 @@ func TestLookAfterTime(t *testing.T) {
 	}
 }
 
-// A lease that is wanted for less time than borrowers have to renew theirs is wanted back when that
-// time is over.
+// A lease that is wanted for less time than borrowers have to renew theirs is wanted back when
+// that time is over.
 func TestShortTime(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 20}, Revoke: time.Hour, TTL: time.Hour})
 	defer s.Close()
 	for name, h := range map[string]holder{"another's": &recorder{}, "its own": s.own} {
-		l, _, why := s.lend(h, request{size: wire.PageSize, min: wire.PageSize, time: time.Millisecond})
+		l, _, why := s.lendTo(h, request{size: wire.PageSize, min: wire.PageSize, time: time.Millisecond})
 		if why != wire.StatusOK {
 			t.Fatal(why)
 		}
@@ -90,14 +90,15 @@ func (l *linkTo) Up(fabric.NodeID) (time.Time, bool) {
 func (*linkTo) Abandon(fabric.NodeID, uint64) {}
 
 // The time without a link does not count for renewals: neither where the lender looks at a lease
-// before the link is back, nor where it does so after that, and before the borrower's node renews.
+// before the link is back, nor where it does so after that, and before the borrower's node
+// renews.
 func TestRenewAfterCut(t *testing.T) {
 	for _, away := range []time.Duration{25 * time.Second, 29 * time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			link := &linkTo{up: true}
 			s := New(Config{Limits: Limits{Lend: 1 << 20}})
 			s.cfg.Far = link
-			l, _, why := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
+			l, _, why := s.lendTo(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
 			if why != wire.StatusOK {
 				t.Fatal(why)
 			}
@@ -135,7 +136,7 @@ func TestRenewAfterStop(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		s := New(Config{Limits: Limits{Lend: 1 << 20}})
 		s.cfg.Far = &linkTo{up: true}
-		l, _, why := s.lend(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
+		l, _, why := s.lendTo(&recorder{}, request{size: wire.PageSize, min: wire.PageSize})
 		if why != wire.StatusOK {
 			t.Fatal(why)
 		}
@@ -147,7 +148,7 @@ func TestRenewAfterStop(t *testing.T) {
 			s.lookLaterLocked(l, time.Now())
 			l.renewed, l.due = l.renewed.Add(-renewed), l.due.Add(-due)
 			s.mu.Unlock()
-			s.expire(l)
+			s.expireLoan(l)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return l.Ended()

@@ -54,27 +54,27 @@ type request struct {
 	huge      bool
 }
 
-// unit is what the size of a lease is a multiple of.
-func unit(huge bool) int64 {
+// leaseUnit is what the size of a lease is a multiple of.
+func leaseUnit(huge bool) int64 {
 	if huge {
 		return wire.HugeSize
 	}
 	return wire.PageSize
 }
 
-// fits says whether a loan of n bytes is what is wanted.
-func (r request) fits(n uint64) bool {
-	return n >= uint64(r.min) && n <= uint64(r.size) && n%uint64(unit(r.huge)) == 0
+// isMetBy says whether a loan of n bytes is what is wanted.
+func (r request) isMetBy(n uint64) bool {
+	return n >= uint64(r.min) && n <= uint64(r.size) && n%uint64(leaseUnit(r.huge)) == 0
 }
 
-// valid says whether a request makes sense.
-func (r request) valid() bool {
-	u := unit(r.huge)
+// isValid says whether a request makes sense.
+func (r request) isValid() bool {
+	u := leaseUnit(r.huge)
 	return r.size > 0 && r.size%u == 0 && r.min > 0 && r.min <= r.size && r.min%u == 0 && r.time >= 0
 }
 
-// allowanceLocked returns how much of this node's memory a borrower may still have by the limits,
-// and which limit it is. The server's lock is held.
+// allowanceLocked returns how much of this node's memory a borrower may still have by the
+// limits, and which limit it is. The server's lock is held.
 //
 // +checklocks:s.mu
 func (s *Server) allowanceLocked(node fabric.NodeID, account caller.Account) (int64, wire.Status) {
@@ -97,8 +97,8 @@ func (s *Server) allowanceLocked(node fabric.NodeID, account caller.Account) (in
 	return max(left, 0), why
 }
 
-// atLeaseLimitLocked reports whether the node that asks has as many leases as a node may have, or
-// all other nodes together as many as they may. The server's lock is held.
+// atLeaseLimitLocked reports whether the node that asks has as many leases as a node may have,
+// or all other nodes together as many as they may. The server's lock is held.
 //
 // +checklocks:s.mu
 func (s *Server) atLeaseLimitLocked(node fabric.NodeID) bool {
@@ -137,8 +137,8 @@ func (s *Server) awaitReturning(size int64) {
 	}
 }
 
-// lend gives a loan to a holder, or says why not and how much could be had.
-func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status) {
+// lendTo gives a loan to a holder, or says why not and how much could be had.
+func (s *Server) lendTo(h holder, r request) (l *loan, left int64, why wire.Status) {
 	s.awaitReturning(r.size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 			s.count.Refused++
 		}
 	}()
-	if !r.valid() {
+	if !r.isValid() {
 		return nil, 0, wire.StatusInvalid
 	}
 	if s.hub.Ended() || s.limits.Lend == 0 {
@@ -160,12 +160,12 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	if there := s.limits.Lend - s.lent; there < left {
 		left, why = max(there, 0), wire.StatusFull
 	}
-	left -= left % unit(r.huge)
+	left -= left % leaseUnit(r.huge)
 	if left < r.min {
 		return nil, left, why
 	}
 	size := min(r.size, left)
-	if have, ok := available(); ok && !r.huge && have < s.untouchedLocked()+size {
+	if have, ok := availableMemory(); ok && !r.huge && have < s.untouchedLocked()+size {
 		left = max(have-s.untouchedLocked(), 0)
 		left -= left % wire.PageSize
 		if left < r.min {
@@ -183,7 +183,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	}
 	var e exported
 	if p, ok := h.(*peer); ok && p.far {
-		if e, err = s.far.export(fd, size, r.node); err != nil {
+		if e, err = s.far.exportMemory(fd, size, r.node); err != nil {
 			s.cfg.Log.Warn("memory: cannot lend to another host", "bytes", size, "reason", err)
 			_ = unix.Close(fd)
 			return nil, 0, wire.StatusMemory
@@ -209,7 +209,7 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 	s.loans[l.id] = l
 	s.lent += size
 	s.count.Granted++
-	l.timer = time.AfterFunc(s.cfg.TTL, func() { s.expire(l) })
+	l.timer = time.AfterFunc(s.cfg.TTL, func() { s.expireLoan(l) })
 	s.lookLaterLocked(l, now)
 	return l, left - size, wire.StatusOK
 }
@@ -217,8 +217,8 @@ func (s *Server) lend(h holder, r request) (l *loan, left int64, why wire.Status
 // latest is the latest time that a message can name, in ns since 1970.
 var latest = time.Unix(0, math.MaxInt64)
 
-// applyLocked applies an event to a loan, and tells the holder. If the loan ends by it, it returns
-// the function that takes the memory back: the caller calls it without the lock.
+// applyLocked applies an event to a loan, and tells the holder. If the loan ends by it, it
+// returns the function that takes the memory back: the caller calls it without the lock.
 //
 // +checklocks:s.mu
 func (s *Server) applyLocked(l *loan, ev lease.Event) (free func()) {
@@ -235,8 +235,8 @@ func (s *Server) applyLocked(l *loan, ev lease.Event) (free func()) {
 	return nil
 }
 
-// applySoonLocked applies an event to a loan. If the loan ends by it, the hub takes the memory back
-// later.
+// applySoonLocked applies an event to a loan. If the loan ends by it, the hub takes the memory
+// back later.
 //
 // +checklocks:s.mu
 func (s *Server) applySoonLocked(l *loan, ev lease.Event) {
@@ -262,14 +262,15 @@ func (s *Server) untouchedLocked() (n int64) {
 // heard nobody: of such a time one part counts.
 const looks = 6
 
-// mustRenew says whether a loan ends if nobody renews it. On this host the connection to the holder
-// says whether that lives, also if it is stopped.
+// mustRenew says whether a loan ends if nobody renews it. On this host the connection to the
+// holder says whether that lives, also if it is stopped.
 func (l *loan) mustRenew() bool {
 	p, ok := l.holder.(*peer)
 	return ok && p.far
 }
 
-// untilDueLocked returns after which time expire has to look at a loan. The server's lock is held.
+// untilDueLocked returns after which time expire has to look at a loan. The server's lock is
+// held.
 func (s *Server) untilDueLocked(l *loan, now time.Time) time.Duration {
 	next := now.Add(time.Hour)
 	if l.mustRenew() {
@@ -285,17 +286,18 @@ func (s *Server) untilDueLocked(l *loan, now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
-// lookLaterLocked has expire look at a loan when something may be due. The server's lock is held.
+// lookLaterLocked has expire look at a loan when something may be due. The server's lock is
+// held.
 func (s *Server) lookLaterLocked(l *loan, now time.Time) {
 	wait := s.untilDueLocked(l, now)
 	l.due = now.Add(wait)
 	l.timer.Reset(wait)
 }
 
-// expire is what a loan's timer calls. It takes the memory back when the deadline has passed, or
-// the borrower's node on another host gave no sign of life for the TTL. It asks for the memory when
-// the lease's time is over.
-func (s *Server) expire(l *loan) {
+// expireLoan is what a loan's timer calls. It takes the memory back when the deadline has
+// passed, or the borrower's node on another host gave no sign of life for the TTL. It asks for
+// the memory when the lease's time is over.
+func (s *Server) expireLoan(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loans[l.id] != l {
@@ -327,13 +329,14 @@ func (s *Server) expire(l *loan) {
 	s.lookLaterLocked(l, now)
 }
 
-// couldRenew returns since when a holder of another host can renew: now, if there is no link to it.
+// couldRenew returns since when a holder of another host can renew: now, if there is no link to
+// it.
 func couldRenew(h holder, now time.Time) (since time.Time) {
 	p, ok := h.(*peer)
 	if !ok {
 		return since
 	}
-	since, up := p.up()
+	since, up := p.reachableSince()
 	if !up {
 		return now
 	}
@@ -373,15 +376,15 @@ func (s *Server) giveBack(h holder, id uint64) {
 	free() // a loan that is in the table has not ended
 }
 
-// undelivered ends a loan whose grant did not reach the holder.
-func (s *Server) undelivered(l *loan) {
+// endUndelivered ends a loan whose grant did not reach the holder.
+func (s *Server) endUndelivered(l *loan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.applySoonLocked(l, lease.OnReturned)
 }
 
-// renew notes that the borrower of a loan lives. It returns false if there is no such loan.
-func (s *Server) renew(h holder, id uint64) bool {
+// renewLoan notes that the borrower of a loan lives. It returns false if there is no such loan.
+func (s *Server) renewLoan(h holder, id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.loans[id]
@@ -405,9 +408,9 @@ func (s *Server) dropLocked(h holder) {
 	}
 }
 
-// removeLocked takes a loan out of the table. The function that it returns takes the memory back:
-// nobody reads or writes it afterwards, whoever still has a descriptor of it. The server's lock is
-// held now, and must not be held by the caller of that function.
+// removeLocked takes a loan out of the table. The function that it returns takes the memory
+// back: nobody reads or writes it afterwards, whoever still has a descriptor of it. The server's
+// lock is held now, and must not be held by the caller of that function.
 //
 // +checklocks:s.mu
 func (s *Server) removeLocked(l *loan) func() {
@@ -437,7 +440,7 @@ func (s *Server) Revoke(want func(Lease) bool, within time.Duration) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.loans {
-		if l.May(lease.OnWanted) && want(l.lease()) {
+		if l.May(lease.OnWanted) && want(l.describeLease()) {
 			s.count.Revoked++
 			s.revokeLocked(l, wire.StatusRevoked, within)
 			n++

@@ -54,8 +54,8 @@ type exported struct {
 	parts   []atu.NLA
 }
 
-// export registers memory and lends it to a node.
-func (v *mover) export(fd int, size int64, to fabric.NodeID) (e exported, err error) {
+// exportMemory registers memory and lends it to a node.
+func (v *mover) exportMemory(fd int, size int64, to fabric.NodeID) (e exported, err error) {
 	if v.ops == nil {
 		return e, fabric.ErrNoRoute
 	}
@@ -102,8 +102,8 @@ type window struct {
 	busy uint64 // +checklocks:mu
 }
 
-// open makes a window.
-func (v *mover) open() (*window, error) {
+// openWindow makes a window.
+func (v *mover) openWindow() (*window, error) {
 	m, err := shm.CreateShared("exnet-window", wire.WindowSize)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func slotsOf(m wire.Message) uint64 {
 	return (1<<n - 1) << m.Number
 }
 
-func (w *window) take(slots uint64) bool {
+func (w *window) takeSlots(slots uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slots == 0 || w.busy&slots != 0 {
@@ -146,7 +146,7 @@ func (w *window) take(slots uint64) bool {
 	return true
 }
 
-func (w *window) free(slots uint64) {
+func (w *window) freeSlots(slots uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy &^= slots
@@ -155,13 +155,14 @@ func (w *window) free(slots uint64) {
 // errSlot says that a process breaks the rules of its window.
 var errSlot = fmt.Errorf("%w: no slot, or one that is in use", wire.ErrMessage)
 
-// start starts an operation of a process, whose answer follows. An error ends the process's lease.
-func (v *mover) start(b *borrower, m wire.Message) error {
+// startOperation starts an operation of a process, whose answer follows. An error ends the
+// process's lease.
+func (v *mover) startOperation(b *borrower, m wire.Message) error {
 	if m.Op != wire.OpGet && m.Op != wire.OpPut && m.Op != wire.OpZero {
 		return fmt.Errorf("%w: operation %d", wire.ErrMessage, m.Op)
 	}
 	slots := slotsOf(m)
-	if !b.window.take(slots) {
+	if !b.window.takeSlots(slots) {
 		return errSlot
 	}
 	answer := wire.Message{Op: m.Op, Number: m.Number, Status: wire.StatusInvalid}
@@ -169,33 +170,33 @@ func (v *mover) start(b *borrower, m wire.Message) error {
 	ended := b.Ended()
 	b.server.mu.Unlock()
 	if ended { // its lender may be about to take the memory out of reach
-		b.window.free(slots)
+		b.window.freeSlots(slots)
 		answer.Status = wire.StatusRevoked
-		b.post(answer)
+		b.postMessage(answer)
 		return nil
 	}
 	size := uint64(b.size)
 	if m.B == 0 || m.B > size || m.A > size-m.B {
-		b.window.free(slots)
-		b.post(answer)
+		b.window.freeSlots(slots)
+		b.postMessage(answer)
 		return nil
 	}
 	if m.Op == wire.OpZero {
 		b.server.hub.Go(func() {
-			a := b.from.(*peer).zero(wire.Message{D: b.id, A: m.A, B: m.B})
+			a := b.from.(*peer).zeroLent(wire.Message{D: b.id, A: m.A, B: m.B})
 			answer.Status = a.Status
-			b.window.free(slots)
-			b.post(answer)
+			b.window.freeSlots(slots)
+			b.postMessage(answer)
 		})
 		return nil
 	}
 	part, at := m.A/wire.PartSize, m.A%wire.PartSize
 	if m.B > wire.Span*wire.SlotSize || at+m.B > wire.PartSize {
-		b.window.free(slots)
-		b.post(answer)
+		b.window.freeSlots(slots)
+		b.postMessage(answer)
 		return nil
 	}
-	v.transfer(&transfer{
+	v.beginTransfer(&transfer{
 		b: b, op: m.Op, slots: slots, number: m.Number, size: int(m.B), pause: againFirst,
 		local:  b.window.region.NLA() + atu.NLA(m.Number)*wire.SlotSize,
 		remote: b.parts[part] + atu.NLA(at),
@@ -209,10 +210,10 @@ const (
 	againLast  = 100 * time.Millisecond
 )
 
-// transfer is a GET or a PUT of a process, from its request to its answer. While there is no link
-// it waits. One that the link has cut is begun once more: the lender may have carried it out, but
-// its slots are the same still, so that doing it again changes nothing. The older link has ended at
-// the lender before there is a newer one (mesh), so that nothing of it comes late.
+// transfer is a GET or a PUT of a process, from its request to its answer. While there is no
+// link it waits. One that the link has cut is begun once more: the lender may have carried it
+// out, but its slots are the same still, so that doing it again changes nothing. The older link
+// has ended at the lender before there is a newer one (mesh), so that nothing of it comes late.
 type transfer struct {
 	b             *borrower
 	op            wire.Op
@@ -223,15 +224,15 @@ type transfer struct {
 	pause         time.Duration
 }
 
-// transfer begins a transfer.
-func (v *mover) transfer(t *transfer) {
+// beginTransfer begins a transfer.
+func (v *mover) beginTransfer(t *transfer) {
 	if p, ok := t.b.from.(*peer); ok {
-		if _, up := p.up(); !up {
-			v.again(t)
+		if _, up := p.reachableSince(); !up {
+			v.retryTransfer(t)
 			return
 		}
 	}
-	done := func(why fabric.Status) { v.ended(t, why.Err()) }
+	done := func(why fabric.Status) { v.endTransfer(t, why.Err()) }
 	var err error
 	if t.op == wire.OpGet {
 		err = v.ops.Get(rma.GetReq{Node: t.b.node, VPID: rmaVPID, Local: t.local, Remote: t.remote, Len: t.size}, done)
@@ -239,17 +240,17 @@ func (v *mover) transfer(t *transfer) {
 		err = v.ops.Put(rma.PutReq{Node: t.b.node, VPID: rmaVPID, Local: t.local, Remote: t.remote, Len: t.size}, done)
 	}
 	if err != nil {
-		v.ended(t, err)
+		v.endTransfer(t, err)
 	}
 }
 
-// ended works off the end of a transfer. It does not wait.
-func (v *mover) ended(t *transfer, err error) {
+// endTransfer works off the end of a transfer. It does not wait.
+func (v *mover) endTransfer(t *transfer, err error) {
 	switch {
 	case err == nil:
 		t.answer(wire.StatusOK)
 	case errors.Is(err, fabric.ErrPeerDown), errors.Is(err, fabric.ErrNoRoute):
-		v.again(t)
+		v.retryTransfer(t)
 	case errors.Is(err, fabric.ErrAgain):
 		t.answer(wire.StatusBusy)
 	case errors.Is(err, fabric.ErrProtection):
@@ -259,8 +260,8 @@ func (v *mover) ended(t *transfer, err error) {
 	}
 }
 
-// again begins a transfer once more after a pause, unless the lease has ended.
-func (v *mover) again(t *transfer) {
+// retryTransfer begins a transfer once more after a pause, unless the lease has ended.
+func (v *mover) retryTransfer(t *transfer) {
 	pause := t.pause
 	t.pause = min(2*pause, againLast)
 	time.AfterFunc(pause, func() {
@@ -272,12 +273,12 @@ func (v *mover) again(t *transfer) {
 			t.answer(wire.StatusLost)
 			return
 		}
-		v.transfer(t)
+		v.beginTransfer(t)
 	})
 }
 
 // answer ends a transfer.
 func (t *transfer) answer(status wire.Status) {
-	t.b.window.free(t.slots)
-	t.b.post(wire.Message{Op: t.op, Number: t.number, Status: status})
+	t.b.window.freeSlots(t.slots)
+	t.b.postMessage(wire.Message{Op: t.op, Number: t.number, Status: status})
 }

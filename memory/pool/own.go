@@ -17,15 +17,15 @@ var (
 	_ holder = (*own)(nil)
 )
 
-// lend implements lender.
-func (o *own) lend(b *borrower, r request) (grant, wire.Message) {
-	l, left, why := o.s.lend(o, r)
+// lendMemory implements lender.
+func (o *own) lendMemory(b *borrower, r request) (grant, wire.Message) {
+	l, left, why := o.s.lendTo(o, r)
 	if why != wire.StatusOK {
 		return grant{}, wire.Message{Status: why, Node: o.s.cfg.Node, B: uint64(left)}
 	}
 	fd, err := o.s.loanFd(l)
 	if err != nil {
-		o.s.undelivered(l)
+		o.s.endUndelivered(l)
 		return grant{}, wire.Message{Status: wire.StatusNoLender}
 	}
 	o.s.mu.Lock()
@@ -45,8 +45,8 @@ func (o *own) giveBack(id uint64) {
 	delete(o.list, id)
 }
 
-// renew implements lender: the connection of the process says that it lives.
-func (*own) renew(uint64) {}
+// renewLease implements lender: the connection of the process says that it lives.
+func (*own) renewLease(uint64) {}
 
 // revokeLocked implements holder.
 func (o *own) revokeLocked(id uint64, until time.Time) {

@@ -16,7 +16,8 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// peerWaiting is how many messages another node may leave unread: more than both nodes have leases.
+// peerWaiting is how many messages another node may leave unread: more than both nodes have
+// leases.
 const peerWaiting = 1 << 16
 
 // form is how the messages of leases look.
@@ -30,8 +31,9 @@ var form = rpc.Form[wire.Message]{
 // heard is a message of a process or a node.
 type heard = rpc.Heard[wire.Message]
 
-// peer is the session with the Server of another node. Each node makes one for the requests of its
-// own processes: its other end is the holder of what they have. The server's lock guards holders.
+// peer is the session with the Server of another node. Each node makes one for the requests of
+// its own processes: its other end is the holder of what they have. The server's lock guards
+// holders.
 type peer struct {
 	*rpc.Session[wire.Message]
 	link   *rpc.Link[wire.Message] // nil: it is on another host
@@ -59,11 +61,11 @@ var (
 	_ holder = (*peer)(nil)
 )
 
-// post sends a message to the peer. When that fails the session ends.
-func (p *peer) post(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
+// postMessage sends a message to the peer. When that fails the session ends.
+func (p *peer) postMessage(m wire.Message, fds ...int) { _ = p.Post(m, nil, fds...) }
 
-// dial returns the session with another node. It makes one if needed.
-func (s *Server) dial(n fabric.NodeID) (*peer, error) {
+// sessionWith returns the session with another node. It makes one if needed.
+func (s *Server) sessionWith(n fabric.NodeID) (*peer, error) {
 	s.dialing.Lock()
 	defer s.dialing.Unlock()
 	s.mu.Lock()
@@ -97,11 +99,11 @@ func (s *Server) dial(n fabric.NodeID) (*peer, error) {
 	}
 	p = s.peerOf(n, link.Session)
 	p.link, p.uid = link, link.Who.UID
-	p.post(wire.Message{Op: wire.OpHello, Node: s.cfg.Node}.Offering())
+	p.postMessage(wire.Message{Op: wire.OpHello, Node: s.cfg.Node}.Offering())
 	s.mu.Lock()
 	s.peers[n] = p
 	s.mu.Unlock()
-	go func() { _ = p.serve() }() // end answers the requests that wait
+	go func() { _ = p.handleMessages() }() // end answers the requests that wait
 	return p, nil
 }
 
@@ -134,22 +136,22 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 	p := s.peerOf(m.Node, link.Session)
 	p.link, p.uid = link, link.Who.UID
-	return p.serve()
+	return p.handleMessages()
 }
 
-// serve handles messages until the connection ends.
-func (p *peer) serve() error {
-	defer p.end()
-	err := p.link.Run(p.handle)
+// handleMessages handles messages until the connection ends.
+func (p *peer) handleMessages() error {
+	defer p.endSession()
+	err := p.link.Run(p.handleRequest)
 	if err != nil {
 		p.server.cfg.Log.Debug("memory: a node's connection ends", "node", p.node, "reason", err)
 	}
 	return err
 }
 
-// end takes back what the peer's processes had, tells ours that what they had of it is lost, and
-// ends all requests.
-func (p *peer) end() {
+// endSession takes back what the peer's processes had, tells ours that what they had of it is
+// lost, and ends all requests.
+func (p *peer) endSession() {
 	s := p.server
 	if p.link != nil {
 		p.link.Close()
@@ -176,17 +178,17 @@ func (p *peer) end() {
 	clear(p.holders)
 }
 
-// account is whose limits apply to a loan: root's nodes speak for all users, any other user's for
-// that user alone.
-func (p *peer) account(said uint32) caller.Account {
+// accountFor is whose limits apply to a loan: root's nodes speak for all users, any other user's
+// for that user alone.
+func (p *peer) accountFor(said uint32) caller.Account {
 	if p.uid != 0 {
 		return caller.Account(p.uid)
 	}
 	return caller.Account(said)
 }
 
-// handle processes a message that is no answer.
-func (p *peer) handle(h *heard) error {
+// handleRequest processes a message that is no answer.
+func (p *peer) handleRequest(h *heard) error {
 	s, m := p.server, h.Message
 	reply := wire.Message{Op: m.Op, Number: m.Number | rpc.Answered, Node: s.cfg.Node}
 	switch m.Op {
@@ -194,7 +196,7 @@ func (p *peer) handle(h *heard) error {
 		var ok bool
 		if reply.A, ok = wire.Versions.Agreed(m.A, m.F); !ok {
 			reply.Status = wire.StatusVersion
-			p.post(reply)
+			p.postMessage(reply)
 			return nil
 		}
 		switch {
@@ -206,32 +208,32 @@ func (p *peer) handle(h *heard) error {
 			return nil
 		}
 		s.mu.Lock()
-		left, why := s.allowanceLocked(p.node, p.account(m.Account))
+		left, why := s.allowanceLocked(p.node, p.accountFor(m.Account))
 		if s.limits.Lend == 0 {
 			reply.Status = wire.StatusNoLender
 		}
 		s.mu.Unlock()
 		reply.B, reply.C = uint64(left), uint64(why)
-		p.post(reply)
+		p.postMessage(reply)
 	case wire.OpReturn:
 		s.giveBack(p, m.D)
 	case wire.OpZero:
 		if p.zeros.Add(1) > mostZeros {
 			p.zeros.Add(-1)
 			reply.Status = wire.StatusBusy
-			p.post(reply)
+			p.postMessage(reply)
 			return nil
 		}
 		s.hub.Go(func() {
 			p.zeroing <- struct{}{}
-			reply.Status = s.zero(p, m)
+			reply.Status = s.zeroPages(p, m)
 			<-p.zeroing
 			p.zeros.Add(-1)
-			p.post(reply)
+			p.postMessage(reply)
 		})
 	case wire.OpRenew:
-		if !s.renew(p, m.D) {
-			p.post(wire.Message{Op: wire.OpGone, Status: wire.StatusNoLease, D: m.D})
+		if !s.renewLoan(p, m.D) {
+			p.postMessage(wire.Message{Op: wire.OpGone, Status: wire.StatusNoLease, D: m.D})
 		}
 	case wire.OpRevoke, wire.OpGone:
 		s.mu.Lock()
@@ -255,22 +257,22 @@ func (p *peer) handle(h *heard) error {
 // lendTo answers OpLend.
 func (p *peer) lendTo(m, reply wire.Message) {
 	s := p.server
-	l, left, why := s.lend(p, request{
-		node: p.node, account: p.account(m.Account), pid: int(m.E),
+	l, left, why := s.lendTo(p, request{
+		node: p.node, account: p.accountFor(m.Account), pid: int(m.E),
 		size: int64(m.B), min: int64(m.C), time: time.Duration(m.D), huge: m.Flags&wire.FlagHuge != 0,
 	})
 	if why != wire.StatusOK {
 		reply.Status, reply.B = why, uint64(left)
-		p.post(reply)
+		p.postMessage(reply)
 		return
 	}
 	fds := []int(nil)
 	if !p.far {
 		fd, err := s.loanFd(l)
 		if err != nil {
-			s.undelivered(l)
+			s.endUndelivered(l)
 			reply.Status = wire.StatusNoLender
-			p.post(reply)
+			p.postMessage(reply)
 			return
 		}
 		defer unix.Close(fd)
@@ -286,12 +288,13 @@ func (p *peer) lendTo(m, reply wire.Message) {
 		s.dropLocked(p)
 		return
 	}
-	_ = p.Post(reply, l.exported.addresses(), fds...)
+	_ = p.Post(reply, l.exported.encodeAddresses(), fds...)
 	l.Answered()
 }
 
-// lent works off the answer to OpLend. late: nobody waits for it, and what it gives goes back.
-func (p *peer) lent(b *borrower, r request, h *heard, late bool) {
+// takeLent works off the answer to OpLend. late: nobody waits for it, and what it gives goes
+// back.
+func (p *peer) takeLent(b *borrower, r request, h *heard, late bool) {
 	s := p.server
 	if h == nil || h.Message.Status != wire.StatusOK {
 		return
@@ -304,8 +307,8 @@ func (p *peer) lent(b *borrower, r request, h *heard, late bool) {
 		return
 	}
 	parts, ok := partsOf(h.More, m.B)
-	if late || !r.fits(m.B) || p.far && !ok || !p.far && len(h.Fds) != 1 {
-		p.post(wire.Message{Op: wire.OpReturn, D: m.D})
+	if late || !r.isMetBy(m.B) || p.far && !ok || !p.far && len(h.Fds) != 1 {
+		p.postMessage(wire.Message{Op: wire.OpReturn, D: m.D})
 		h.Message.Status = wire.StatusInvalid
 		return
 	}
@@ -320,16 +323,16 @@ func (p *peer) lent(b *borrower, r request, h *heard, late bool) {
 	s.grantedLocked(b, g)
 }
 
-// call sends a request and waits for its answer, as long as a node may take. take is as that of
-// rpc.Session.Ask.
-func (p *peer) call(m wire.Message, take func(*heard, bool)) wire.Message {
+// callPeer sends a request and waits for its answer, as long as a node may take. take is as that
+// of rpc.Session.Ask.
+func (p *peer) callPeer(m wire.Message, take func(*heard, bool)) wire.Message {
 	ctx, stop := context.WithTimeout(context.Background(), p.server.askTime)
 	defer stop()
-	return p.ask(ctx, m, take)
+	return p.askPeer(ctx, m, take)
 }
 
-// ask is call for as long as ctx says.
-func (p *peer) ask(ctx context.Context, m wire.Message, take func(*heard, bool)) wire.Message {
+// askPeer is call for as long as ctx says.
+func (p *peer) askPeer(ctx context.Context, m wire.Message, take func(*heard, bool)) wire.Message {
 	a, err := p.Ask(ctx, m, take)
 	if err != nil {
 		return wire.Message{Status: wire.StatusNoNode, Node: p.node}
@@ -337,15 +340,15 @@ func (p *peer) ask(ctx context.Context, m wire.Message, take func(*heard, bool))
 	return a
 }
 
-// zero has the lender make zeros of a part of a loan. It waits until the peer ends: who was told
-// that this has failed could write there before it is done.
-func (p *peer) zero(m wire.Message) wire.Message {
+// zeroLent has the lender make zeros of a part of a loan. It waits until the peer ends: who was
+// told that this has failed could write there before it is done.
+func (p *peer) zeroLent(m wire.Message) wire.Message {
 	m.Op = wire.OpZero
-	return p.ask(context.Background(), m, nil)
+	return p.askPeer(context.Background(), m, nil)
 }
 
-// lend implements lender.
-func (p *peer) lend(b *borrower, r request) (grant, wire.Message) {
+// lendMemory implements lender.
+func (p *peer) lendMemory(b *borrower, r request) (grant, wire.Message) {
 	m := wire.Message{
 		Op: wire.OpLend, Account: uint32(r.account),
 		B: uint64(r.size), C: uint64(r.min), D: uint64(r.time), E: uint64(r.pid),
@@ -353,7 +356,7 @@ func (p *peer) lend(b *borrower, r request) (grant, wire.Message) {
 	if r.huge {
 		m.Flags |= wire.FlagHuge
 	}
-	a := p.call(m, func(h *heard, late bool) { p.lent(b, r, h, late) })
+	a := p.callPeer(m, func(h *heard, late bool) { p.takeLent(b, r, h, late) })
 	if a.Status != wire.StatusOK {
 		a.Node = p.node
 		return grant{}, a
@@ -367,24 +370,24 @@ func (p *peer) giveBack(id uint64) {
 	defer p.server.mu.Unlock()
 	if p.holders[id] != nil {
 		delete(p.holders, id)
-		p.post(wire.Message{Op: wire.OpReturn, D: id})
+		p.postMessage(wire.Message{Op: wire.OpReturn, D: id})
 	}
 }
 
-// renew implements lender. Without a link nothing is said: it would be said for each time when the
-// link is back.
-func (p *peer) renew(id uint64) {
-	if _, ok := p.up(); ok {
-		p.post(wire.Message{Op: wire.OpRenew, D: id})
+// renewLease implements lender. Without a link nothing is said: it would be said for each time
+// when the link is back.
+func (p *peer) renewLease(id uint64) {
+	if _, ok := p.reachableSince(); ok {
+		p.postMessage(wire.Message{Op: wire.OpRenew, D: id})
 	}
 }
 
 // revokeLocked implements holder.
 func (p *peer) revokeLocked(id uint64, until time.Time) {
-	p.post(wire.Message{Op: wire.OpRevoke, D: id, C: uint64(until.UnixNano())})
+	p.postMessage(wire.Message{Op: wire.OpRevoke, D: id, C: uint64(until.UnixNano())})
 }
 
 // goneLocked implements holder.
 func (p *peer) goneLocked(id uint64, why wire.Status) {
-	p.post(wire.Message{Op: wire.OpGone, D: id, Status: why})
+	p.postMessage(wire.Message{Op: wire.OpGone, D: id, Status: why})
 }

@@ -59,13 +59,14 @@ func peerOf(s *Server) (*peer, *said) {
 }
 
 // TestManyZeros has a peer ask for zeros without end, while none can be made: no more than a few
-// wait. Each takes a thread while the kernel makes them, and Go's runtime ends the node at 10,000.
+// wait. Each takes a thread while the kernel makes them, and Go's runtime ends the node at
+// 10,000.
 func TestManyZeros(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 20}})
 	p, o := peerOf(s)
 	s.mu.Lock()
 	for i := range 2 * mostZeros {
-		if err := p.handle(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: 4096}}); err != nil {
+		if err := p.handleRequest(&heard{Message: wire.Message{Op: wire.OpZero, Number: uint32(i), B: 4096}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -78,8 +79,9 @@ func TestManyZeros(t *testing.T) {
 	s.Close()
 }
 
-// TestManyLoans has a node ask for one page after the other: each takes a descriptor of the lender,
-// and a mapping if the node is on another host, without which Go's runtime ends the lender.
+// TestManyLoans has a node ask for one page after the other: each takes a descriptor of the
+// lender, and a mapping if the node is on another host, without which Go's runtime ends the
+// lender.
 func TestManyLoans(t *testing.T) {
 	s := New(Config{Limits: Limits{Lend: 1 << 30}})
 	defer s.Close()
@@ -91,7 +93,7 @@ func TestManyLoans(t *testing.T) {
 	}
 	s.mu.Unlock()
 	ask := wire.Message{Op: wire.OpLend, A: uint64(wire.Versions.Newest), B: wire.PageSize, C: wire.PageSize}
-	if err := p.handle(&heard{Message: ask}); err != nil {
+	if err := p.handleRequest(&heard{Message: ask}); err != nil {
 		t.Fatal(err)
 	}
 	if m := o.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpLend }); m.Status != wire.StatusBusy {
@@ -99,7 +101,7 @@ func TestManyLoans(t *testing.T) {
 	}
 	said := new(said)
 	other := s.peerOf(2, rpc.NewSession(&form, said))
-	if err := other.handle(&heard{Message: ask}); err != nil {
+	if err := other.handleRequest(&heard{Message: ask}); err != nil {
 		t.Fatal(err)
 	}
 	if m := said.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpLend }); m.Status != wire.StatusOK {
@@ -115,8 +117,8 @@ func TestManyLoans(t *testing.T) {
 	s.mu.Unlock()
 }
 
-// TestLyingLender has a lender answer with less than was asked for, with more, with part of a page,
-// and with the number of another lease: none of that is a lease.
+// TestLyingLender has a lender answer with less than was asked for, with more, with part of a
+// page, and with the number of another lease: none of that is a lease.
 func TestLyingLender(t *testing.T) {
 	s := New(Config{})
 	p, o := peerOf(s)
@@ -126,13 +128,13 @@ func TestLyingLender(t *testing.T) {
 		p.far = true // no descriptor
 		got := make(chan wire.Message)
 		go func() {
-			_, m := p.lend(b, request{size: 1 << 20, min: 1 << 16})
+			_, m := p.lendMemory(b, request{size: 1 << 20, min: 1 << 16})
 			got <- m
 		}()
 		asked++
 		m := o.count(t, asked, func(m wire.Message) bool { return m.Op == wire.OpLend })
 		answer := heard{Message: wire.Message{Op: wire.OpLend, Number: m.Number | rpc.Answered, B: n, D: id}, More: make([]byte, 8)}
-		if err := p.Hear(&answer, p.handle); err != nil {
+		if err := p.Hear(&answer, p.handleRequest); err != nil {
 			t.Error(err)
 		}
 		return (<-got).Status
@@ -154,28 +156,28 @@ func TestLyingLender(t *testing.T) {
 	}
 }
 
-// TestUnanswered has a lender not answer. Nothing of a request is kept but of one whose loan would
-// have to go back; and zeros that may come late have not failed until they cannot come any more: a
-// process would write there, and lose that.
+// TestUnanswered has a lender not answer. Nothing of a request is kept but of one whose loan
+// would have to go back; and zeros that may come late have not failed until they cannot come any
+// more: a process would write there, and lose that.
 func TestUnanswered(t *testing.T) {
 	s := New(Config{})
 	s.askTime = time.Millisecond
 	p, o := peerOf(s)
-	if m := p.call(wire.Message{Op: wire.OpOffer}, nil); m.Status != wire.StatusNoNode {
+	if m := p.callPeer(wire.Message{Op: wire.OpOffer}, nil); m.Status != wire.StatusNoNode {
 		t.Errorf("%+v", m)
 	}
-	if _, m := p.lend(&borrower{server: s}, request{size: 4096, min: 4096}); m.Status != wire.StatusNoNode {
+	if _, m := p.lendMemory(&borrower{server: s}, request{size: 4096, min: 4096}); m.Status != wire.StatusNoNode {
 		t.Errorf("%+v", m)
 	}
 	late := heard{Message: wire.Message{Op: wire.OpLend, Number: 2 | rpc.Answered, B: 4096, D: 9}, More: make([]byte, 8)}
 	for range 2 {
-		if err := p.Hear(&late, p.handle); err != nil {
+		if err := p.Hear(&late, p.handleRequest); err != nil {
 			t.Error(err)
 		}
 	}
 	o.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpReturn && m.D == 9 })
 	answers := make(chan wire.Message, 1)
-	zero := func() { answers <- p.zero(wire.Message{D: 3, B: 4096}) }
+	zero := func() { answers <- p.zeroLent(wire.Message{D: 3, B: 4096}) }
 	go zero()
 	asked := o.count(t, 1, func(m wire.Message) bool { return m.Op == wire.OpZero })
 	select {
@@ -183,7 +185,7 @@ func TestUnanswered(t *testing.T) {
 		t.Errorf("it has failed while it may still be done: %+v", m)
 	case <-time.After(50 * time.Millisecond):
 	}
-	if err := p.Hear(&heard{Message: wire.Message{Op: wire.OpZero, Number: asked.Number | rpc.Answered}}, p.handle); err != nil {
+	if err := p.Hear(&heard{Message: wire.Message{Op: wire.OpZero, Number: asked.Number | rpc.Answered}}, p.handleRequest); err != nil {
 		t.Error(err)
 	}
 	if m := <-answers; m.Status != wire.StatusOK {
@@ -191,7 +193,7 @@ func TestUnanswered(t *testing.T) {
 	}
 	go zero()
 	o.count(t, 2, func(m wire.Message) bool { return m.Op == wire.OpZero })
-	p.end()
+	p.endSession()
 	if m := <-answers; m.Status != wire.StatusNoNode {
 		t.Errorf("the lender has gone: %+v", m)
 	}
@@ -208,11 +210,11 @@ func TestSilentLender(t *testing.T) {
 	s.peers[1], s.peers[2] = silent, other
 	s.mu.Unlock()
 	offers := make(chan []offer)
-	go func() { offers <- s.offers([]Neighbor{{Node: 1}, {Node: 2}}, request{size: 4096, min: 4096}) }()
+	go func() { offers <- s.askOffers([]Neighbor{{Node: 1}, {Node: 2}}, request{size: 4096, min: 4096}) }()
 	for n := range mostTrips {
 		asked := o.count(t, n+1, func(m wire.Message) bool { return m.Op == wire.OpOffer })
 		answer := wire.Message{Op: wire.OpOffer, Number: asked.Number | rpc.Answered, B: 1 << 20}
-		if err := other.Hear(&heard{Message: answer}, other.handle); err != nil {
+		if err := other.Hear(&heard{Message: answer}, other.handleRequest); err != nil {
 			t.Fatal(err)
 		}
 	}

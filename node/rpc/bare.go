@@ -2,25 +2,27 @@ package rpc
 
 import "golang.org/x/sys/unix"
 
-// mostLooked is how many messages bare reads until it takes the next one for one with descriptors.
+// mostLooked is how many messages bare reads until it takes the next one for one with
+// descriptors.
 const mostLooked = 16
 
-// Bare reports, after Abort, whether nothing waits on either side that has descriptors: Close takes
-// no time then. It reads messages that have none.
+// Bare reports, after Abort, whether nothing waits on either side that has descriptors: Close
+// takes no time then. It reads messages that have none.
 func (o *Outbox) Bare() bool {
 	o.mu.Lock()
 	idle := len(o.queue) == 0 && !o.writing
 	o.mu.Unlock()
 	empty := false
-	err := o.raw.Control(func(fd uintptr) { empty = idle && bare(int(fd)) })
+	err := o.raw.Control(func(fd uintptr) { empty = idle && holdsNothing(int(fd)) })
 	return err == nil && empty
 }
 
-// bare reports whether nothing waits in a SOCK_SEQPACKET socket that has descriptors, so that to
-// close it takes no time. It is shut down: nothing more comes to it. It reads messages that have
-// none.
-func bare(fd int) bool {
-	// next is the next message's length, and whether something came with it that was not asked for.
+// holdsNothing reports whether nothing waits in a SOCK_SEQPACKET socket that has descriptors, so
+// that to close it takes no time. It is shut down: nothing more comes to it. It reads messages
+// that have none.
+func holdsNothing(fd int) bool {
+	// next is the next message's length, and whether something came with it that was not asked
+	// for.
 	next := func(flags int) (n int, more bool, err error) {
 		n, _, got, _, err := unix.Recvmsg(fd, make([]byte, 1), nil, flags|unix.MSG_DONTWAIT)
 		return n, got&unix.MSG_CTRUNC != 0, err

@@ -7,8 +7,8 @@ import (
 	"exnet/node/rpc/caller"
 )
 
-// Hub is what the sessions of one server share: how many an account may have, what closes them, and
-// the end.
+// Hub is what the sessions of one server share: how many an account may have, what closes them,
+// and the end.
 //
 // Concurrency: all methods may be called from many goroutines.
 type Hub struct {
@@ -30,9 +30,9 @@ type Hub struct {
 	ended bool // +checklocks:mu
 }
 
-// enter counts a session of an account, and has End abort it. counted: it is one of those that are
-// bounded.
-func (h *Hub) enter(c Connection, a caller.Account, counted bool) error {
+// enterSession counts a session of an account, and has End abort it. counted: it is one of those
+// that are bounded.
+func (h *Hub) enterSession(c Connection, a caller.Account, counted bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if counted && !a.Unlimited() {
@@ -55,8 +55,8 @@ func (h *Hub) enter(c Connection, a caller.Account, counted bool) error {
 	return nil
 }
 
-// leave ends what enter began. What counts does so until the connection is closed.
-func (h *Hub) leave(c Connection, a caller.Account, counted bool) {
+// leaveSession ends what enter began. What counts does so until the connection is closed.
+func (h *Hub) leaveSession(c Connection, a caller.Account, counted bool) {
 	h.mu.Lock()
 	delete(h.sessions, c)
 	h.mu.Unlock()

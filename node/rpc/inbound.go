@@ -35,8 +35,9 @@ func NewInbound(conn *net.UnixConn, size, max int) (*Inbound, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than a message may have, so that a longer one is seen to be. And room for all
-	// descriptors that a packet can have: what does not fit the kernel closes, in this thread.
+	// One byte more than a message may have, so that a longer one is seen to be. And room for
+	// all descriptors that a packet can have: what does not fit the kernel closes, in this
+	// thread.
 	return &Inbound{raw: raw, buf: make([]byte, size+1), oob: make([]byte, unix.CmsgSpace(4*mostRights)), max: max}, nil
 }
 
@@ -64,7 +65,7 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 		return nil, nil, err
 	}
 	if oobn > 0 {
-		fds = received(in.oob[:oobn])
+		fds = receivedDescriptors(in.oob[:oobn])
 	}
 	switch {
 	case n == 0 && in.reset:
@@ -81,8 +82,8 @@ func (in *Inbound) Next() (b []byte, fds Descriptors, err error) {
 	return in.buf[:n], fds, nil
 }
 
-// received returns the descriptors in control messages.
-func received(oob []byte) (fds Descriptors) {
+// receivedDescriptors returns the descriptors in control messages.
+func receivedDescriptors(oob []byte) (fds Descriptors) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil

@@ -22,8 +22,8 @@ type Link[M any] struct {
 }
 
 // Serve makes a session of a connection to a process, which counts, or to a node. It takes conn.
-// waiting is how many messages may be left unread. refuse, unless it is nil, tells the process that
-// its account has too many.
+// waiting is how many messages may be left unread. refuse, unless it is nil, tells the process
+// that its account has too many.
 func Serve[M any](h *Hub, conn *net.UnixConn, form *Form[M], waiting int, counts bool, refuse func(*Session[M])) (*Link[M], error) {
 	who, err := caller.Of(conn)
 	if err != nil { // it knows of no process that could have sent something
@@ -42,7 +42,7 @@ func Serve[M any](h *Hub, conn *net.UnixConn, form *Form[M], waiting int, counts
 	if !counts { // a node speaks for its user, wherever it runs
 		l.Who.Account = caller.Account(who.UID)
 	}
-	if err := h.enter(out, l.Who.Account, counts); err != nil {
+	if err := h.enterSession(out, l.Who.Account, counts); err != nil {
 		if refuse != nil {
 			refuse(l.Session)
 		}
@@ -104,6 +104,6 @@ func (l *Link[M]) Run(handle func(*Heard[M]) error) error {
 
 // Close ends the session, and its connection when that takes no time.
 func (l *Link[M]) Close() {
-	l.hub.leave(l.Out, l.Who.Account, l.counted)
+	l.hub.leaveSession(l.Out, l.Who.Account, l.counted)
 	l.End()
 }

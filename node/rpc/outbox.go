@@ -55,7 +55,7 @@ func (o *Outbox) Post(b []byte, fds ...int) error {
 		return net.ErrClosed
 	}
 	if len(o.queue) == 0 {
-		err := o.try(b, fds)
+		err := o.trySend(b, fds)
 		if !errors.Is(err, unix.EAGAIN) {
 			return err
 		}
@@ -75,7 +75,7 @@ func (o *Outbox) Post(b []byte, fds ...int) error {
 	o.queue = append(o.queue, p)
 	if !o.writing {
 		o.writing = true
-		o.flushed.Go(o.flush)
+		o.flushed.Go(o.flushWaiting)
 	}
 	return nil
 }
@@ -90,14 +90,14 @@ func (o *Outbox) Offer(b []byte, fds ...int) error {
 	if len(o.queue) > 0 {
 		return ErrBusy
 	}
-	err := o.try(b, fds)
+	err := o.trySend(b, fds)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETOOMANYREFS) {
 		return ErrBusy
 	}
 	return err
 }
 
-func (o *Outbox) try(b []byte, fds []int) (err error) {
+func (o *Outbox) trySend(b []byte, fds []int) (err error) {
 	ctlErr := o.raw.Control(func(fd uintptr) { err = sendPacket(fd, b, fds) })
 	if ctlErr != nil {
 		return ctlErr
@@ -118,8 +118,8 @@ func sendPacket(fd uintptr, b []byte, fds []int) error {
 	}
 }
 
-// flush sends what waits, until nothing does or the socket is closed.
-func (o *Outbox) flush() {
+// flushWaiting sends what waits, until nothing does or the socket is closed.
+func (o *Outbox) flushWaiting() {
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.closed {

@@ -69,14 +69,14 @@ func (s *Session[M]) Post(m M, more []byte, fds ...int) error {
 func (s *Session[M]) Abort() { s.out.Abort() }
 
 // Begin sends a request. take is called with the answer before anything is heard that came after
-// it; with nil if the session ends before. It returns false, and does not call take, if the session
-// is over.
+// it; with nil if the session ends before. It returns false, and does not call take, if the
+// session is over.
 func (s *Session[M]) Begin(m M, take func(h *Heard[M], late bool), fds ...int) bool {
-	_, _, ok := s.begin(m, take, fds)
+	_, _, ok := s.beginRequest(m, take, fds)
 	return ok
 }
 
-func (s *Session[M]) begin(m M, take func(h *Heard[M], late bool), fds []int) (a *asked[M], number uint32, ok bool) {
+func (s *Session[M]) beginRequest(m M, take func(h *Heard[M], late bool), fds []int) (a *asked[M], number uint32, ok bool) {
 	a = &asked[M]{take: take, done: make(chan struct{})}
 	s.mu.Lock()
 	if s.over {
@@ -92,11 +92,11 @@ func (s *Session[M]) begin(m M, take func(h *Heard[M], late bool), fds []int) (a
 	return a, number, true
 }
 
-// Ask is Begin that waits for the answer, which take may change, until ctx ends. If it comes after
-// that, take is called with late, to undo what the other side has done; nil: there is nothing to
-// undo. ErrOver: the session has ended.
+// Ask is Begin that waits for the answer, which take may change, until ctx ends. If it comes
+// after that, take is called with late, to undo what the other side has done; nil: there is
+// nothing to undo. ErrOver: the session has ended.
 func (s *Session[M]) Ask(ctx context.Context, m M, take func(h *Heard[M], late bool)) (answer M, err error) {
-	a, number, ok := s.begin(m, take, nil)
+	a, number, ok := s.beginRequest(m, take, nil)
 	if !ok {
 		return answer, ErrOver
 	}
@@ -164,8 +164,8 @@ func (s *Session[M]) Over() bool {
 	return s.over
 }
 
-// Turn keeps what is said about something behind the answer that gives it. Whoever owns it guards
-// it by a lock. The zero Turn waits for its answer.
+// Turn keeps what is said about something behind the answer that gives it. Whoever owns it
+// guards it by a lock. The zero Turn waits for its answer.
 type Turn struct {
 	answered bool
 	last     func() // what is said after the answer

@@ -44,8 +44,8 @@ func answerTo(n note, value uint32) *Heard[note] {
 
 func none(*Heard[note]) error { return errors.New("an event") }
 
-// An answer is worked off before what comes after it, whoever waits for it; one that comes late is
-// undone, one that comes twice is none.
+// An answer is worked off before what comes after it, whoever waits for it; one that comes late
+// is undone, one that comes twice is none.
 func TestAsk(t *testing.T) {
 	out := sent{make(chan note, 10)}
 	s := NewSession(&notes, out)
@@ -158,7 +158,7 @@ func TestHub(t *testing.T) {
 	var c connection
 	enter := func(a caller.Account, counts, want bool) {
 		t.Helper()
-		if err := h.enter(&c, a, counts); errors.Is(err, ErrTooMany) == want || err != nil && want {
+		if err := h.enterSession(&c, a, counts); errors.Is(err, ErrTooMany) == want || err != nil && want {
 			t.Errorf("%v: %v", a, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestHub(t *testing.T) {
 	enter(caller.Root, true, true)
 	enter(1001, true, true)
 	enter(1002, true, false)
-	h.leave(&c, 1000, true)
+	h.leaveSession(&c, 1000, true)
 	enter(1000, true, true)
 
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -191,7 +191,8 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// Work that begins while a Hub ends is waited for, or does not begin. -race sees what else it does.
+// Work that begins while a Hub ends is waited for, or does not begin. -race sees what else it
+// does.
 func TestHubEndsAtOnce(t *testing.T) {
 	for range 50 {
 		var h Hub

@@ -36,7 +36,7 @@ func (b *Bin) Do(end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, end)
-	b.tell(1)
+	b.tellCount(1)
 	if len(b.waiting) == 1 {
 		go b.run()
 	}
@@ -52,18 +52,18 @@ type Connection interface {
 }
 
 // End ends a connection, and calls then when it is closed; nil: nothing. One in which no
-// descriptors wait is closed at once, so that who fills a Bin with what takes long cannot add to it
-// by mere connections.
+// descriptors wait is closed at once, so that who fills a Bin with what takes long cannot add to
+// it by mere connections.
 func (b *Bin) End(c Connection, then func()) {
-	if end := ending(c, then); c.Bare() {
+	if end := abortConnection(c, then); c.Bare() {
 		end()
 	} else {
 		b.Do(end)
 	}
 }
 
-// ending aborts a connection and returns what closes it.
-func ending(c Connection, then func()) func() {
+// abortConnection aborts a connection and returns what closes it.
+func abortConnection(c Connection, then func()) func() {
 	c.Abort()
 	return func() {
 		c.Close()
@@ -83,12 +83,12 @@ func (b *Bin) run() {
 		b.waiting[0] = nil
 		b.waiting = b.waiting[1:]
 		more = len(b.waiting) > 0
-		b.tell(-1)
+		b.tellCount(-1)
 		b.mu.Unlock()
 	}
 }
 
-func (b *Bin) tell(change int) {
+func (b *Bin) tellCount(change int) {
 	if b.count != nil {
 		b.count(change)
 	}
@@ -151,7 +151,7 @@ func (b *Bins) Do(a caller.Account, end func()) {
 
 // End ends a connection of a user's, as Bin.End.
 func (b *Bins) End(a caller.Account, c Connection, then func()) {
-	if end := ending(c, then); c.Bare() {
+	if end := abortConnection(c, then); c.Bare() {
 		end()
 	} else {
 		b.Do(a, end)
@@ -160,7 +160,7 @@ func (b *Bins) End(a caller.Account, c Connection, then func()) {
 
 // EndFd ends a connection of a user's, of which there is no more than a descriptor, as End.
 func (b *Bins) EndFd(a caller.Account, fd int) {
-	if unix.Shutdown(fd, unix.SHUT_RDWR) == nil && bare(fd) {
+	if unix.Shutdown(fd, unix.SHUT_RDWR) == nil && holdsNothing(fd) {
 		_ = unix.Close(fd)
 	} else {
 		b.Throw(a, fd)

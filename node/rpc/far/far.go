@@ -12,8 +12,8 @@ import (
 	"exnet/fabric/velo"
 )
 
-// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory. In
-// 14 and 13 earlier releases said the same without sessions.
+// VPID is the mailbox of the Engine of port servers, and MemoryVPID that of lenders of memory.
+// In 14 and 13 earlier releases said the same without sessions.
 const (
 	VPID       fabric.VPID = 12
 	MemoryVPID fabric.VPID = 11
@@ -29,9 +29,9 @@ const (
 	tagControl = 4 // between Engines: session.go
 )
 
-// headSize is the size of what a message begins with: its number and the lower half of the sender's
-// end of the session (32 bits each), and how many bytes follow, less 1 (16 bits). A link may have
-// taken pieces along when it ended, and the next one brought the others.
+// headSize is the size of what a message begins with: its number and the lower half of the
+// sender's end of the session (32 bits each), and how many bytes follow, less 1 (16 bits). A
+// link may have taken pieces along when it ended, and the next one brought the others.
 const headSize = 10
 
 // Size and credits of the mailbox.
@@ -59,8 +59,8 @@ type Engine struct {
 	direct bool
 	wake   chan struct{}
 
-	// calls counts interrupts of a direct Engine: who finds it 0 receives, and looks again for the
-	// others. receiving is held meanwhile, and over ends it.
+	// calls counts interrupts of a direct Engine: who finds it 0 receives, and looks again for
+	// the others. receiving is held meanwhile, and over ends it.
 	calls     atomic.Int32
 	receiving sync.Mutex
 	over      bool                       // +checklocks:receiving
@@ -79,7 +79,8 @@ type Engine struct {
 	// stalled: until when calls for a node that has taken nothing for so long fail at once.
 	stalled map[fabric.NodeID]time.Time // +checklocks:mu
 	trials  map[fabric.NodeID]trial     // +checklocks:mu
-	// sessions: with each node; links: how many there were; begun: the number of the last session.
+	// sessions: with each node; links: how many there were; begun: the number of the last
+	// session.
 	sessions map[fabric.NodeID]*session // +checklocks:mu
 	links    map[fabric.NodeID]uint64   // +checklocks:mu
 	begun    uint64                     // +checklocks:mu
@@ -131,7 +132,7 @@ func New(n *nic.NIC, c Config) (*Engine, error) {
 		e.credit.Broadcast()
 		if _, ok := e.givenUp[from]; ok {
 			delete(e.givenUp, from)
-			go e.greet(from)
+			go e.greetNode(from)
 		}
 	})
 	return e, nil
@@ -147,8 +148,8 @@ func (e *Engine) Reaches(n fabric.NodeID) bool {
 	return e.sessions[n] != nil
 }
 
-// Up returns whether there is a link to a node, and the Engine at its other end is the one that was
-// there before; and since when. What it has lent can be reached then.
+// Up returns whether there is a link to a node, and the Engine at its other end is the one that
+// was there before; and since when. What it has lent can be reached then.
 func (e *Engine) Up(n fabric.NodeID) (since time.Time, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,15 +172,15 @@ func (e *Engine) sendingTo(n fabric.NodeID) *sync.Mutex {
 // Session returns the number of the session with a node. It begins a session if there is none.
 // A later session has a higher number.
 func (e *Engine) Session(n fabric.NodeID) (uint64, error) {
-	s, err := e.begin(n)
+	s, err := e.sessionWith(n)
 	if err != nil {
 		return 0, err
 	}
 	return s.number, nil
 }
 
-// begin returns the session with a node. It begins one if there is none.
-func (e *Engine) begin(n fabric.NodeID) (*session, error) {
+// sessionWith returns the session with a node. It begins one if there is none.
+func (e *Engine) sessionWith(n fabric.NodeID) (*session, error) {
 	e.mu.Lock()
 	s, isClosed, isStalled := e.sessions[n], e.closed, e.stalledLocked(n)
 	switch {
@@ -196,9 +197,9 @@ func (e *Engine) begin(n fabric.NodeID) (*session, error) {
 	s = e.newSessionLocked(n)
 	hello := s.helloLocked(flagAsk)
 	e.mu.Unlock()
-	if err := e.say(n, hello); err != nil {
+	if err := e.sendControl(n, hello); err != nil {
 		e.mu.Lock()
-		e.enter(s, eventOther)
+		e.applyEvent(s, eventOther)
 		e.mu.Unlock()
 		return nil, err
 	}
@@ -217,8 +218,8 @@ func (e *Engine) stalledLocked(n fabric.NodeID) bool {
 	return ok
 }
 
-// session returns a session by its number.
-func (e *Engine) session(n fabric.NodeID, number uint64) (*session, error) {
+// sessionByNumber returns a session by its number.
+func (e *Engine) sessionByNumber(n fabric.NodeID, number uint64) (*session, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.sessions[n]; s != nil && s.number == number {
@@ -251,7 +252,7 @@ func (e *Engine) close() {
 	e.closed = true
 	for n, s := range e.sessions {
 		all = append(all, farewell{n, control{kindBye, 0, s.heard, s.mine, s.theirs}})
-		e.enter(s, eventClosed)
+		e.applyEvent(s, eventClosed)
 	}
 	e.credit.Broadcast()
 	e.mu.Unlock()

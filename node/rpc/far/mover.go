@@ -32,8 +32,8 @@ func NewMover(n *nic.NIC) (*Mover, error) {
 	return &Mover{n, rma.NewInitiator(port)}, nil
 }
 
-// Lend lends memory to a node, which may then read or write it at the address. It borrows mem until
-// end has returned, which waits for what runs.
+// Lend lends memory to a node, which may then read or write it at the address. It borrows mem
+// until end has returned, which waits for what runs.
 func (m *Mover) Lend(mem []byte, a atu.Access, to fabric.NodeID) (nla atu.NLA, end func(), err error) {
 	r, err := m.nic.ATU().Register(moverVPID, mem, a)
 	if err != nil {
@@ -48,22 +48,22 @@ func (m *Mover) Lend(mem []byte, a atu.Access, to fabric.NodeID) (nla atu.NLA, e
 }
 
 // Put writes mem to what a node has lent, and waits for the end. It borrows mem until then. The
-// error wraps fabric.ErrAgain if too much is under way, fabric.ErrProtection if the memory is not
-// lent, or not any more, and fabric.ErrPeerDown if the node is gone, or the Mover is closed.
+// error wraps fabric.ErrAgain if too much is under way, fabric.ErrProtection if the memory is
+// not lent, or not any more, and fabric.ErrPeerDown if the node is gone, or the Mover is closed.
 func (m *Mover) Put(mem []byte, to fabric.NodeID, at atu.NLA) error {
-	return m.do(mem, atu.Read, func(local atu.NLA, done func(fabric.Status)) error {
+	return m.startAndWait(mem, atu.Read, func(local atu.NLA, done func(fabric.Status)) error {
 		return m.ops.Put(rma.PutReq{Local: local, Remote: at, Len: len(mem), Node: to, VPID: moverVPID}, done)
 	})
 }
 
 // Get is Put the other way: it reads into mem.
 func (m *Mover) Get(mem []byte, from fabric.NodeID, at atu.NLA) error {
-	return m.do(mem, atu.Write, func(local atu.NLA, done func(fabric.Status)) error {
+	return m.startAndWait(mem, atu.Write, func(local atu.NLA, done func(fabric.Status)) error {
 		return m.ops.Get(rma.GetReq{Local: local, Remote: at, Len: len(mem), Node: from, VPID: moverVPID}, done)
 	})
 }
 
-func (m *Mover) do(mem []byte, a atu.Access, start func(atu.NLA, func(fabric.Status)) error) error {
+func (m *Mover) startAndWait(mem []byte, a atu.Access, start func(atu.NLA, func(fabric.Status)) error) error {
 	r, err := m.nic.ATU().Register(moverVPID, mem, a)
 	if err != nil {
 		return err

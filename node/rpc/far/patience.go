@@ -15,22 +15,22 @@ type patience struct {
 	left  int // parts
 }
 
-// begin begins a wait of d.
-func (p *patience) begin(d time.Duration) {
+// beginWait begins a wait of d.
+func (p *patience) beginWait(d time.Duration) {
 	p.part, p.left = d/patienceParts, patienceParts
 	p.timer.Reset(p.part)
 }
 
-// tick says that a part has ended. It reports whether that was the last one.
-func (p *patience) tick() bool {
+// endPart says that a part has ended. It reports whether that was the last one.
+func (p *patience) endPart() bool {
 	if p.left--; p.left > 0 {
 		p.timer.Reset(p.part)
 	}
-	return p.over()
+	return p.isOver()
 }
 
-// over reports whether the wait has ended.
-func (p *patience) over() bool { return p.left <= 0 }
+// isOver reports whether the wait has ended.
+func (p *patience) isOver() bool { return p.left <= 0 }
 
 // end ends it.
 func (p *patience) end() {

@@ -12,8 +12,8 @@ import (
 func (e *Engine) Run(ctx context.Context) error {
 	defer ctxend.Do(ctx, e.close)()
 	if e.direct {
-		e.box.OnInterrupt(e.receive)
-		e.receive()
+		e.box.OnInterrupt(e.receivePieces)
+		e.receivePieces()
 		<-ctx.Done()
 		e.receiving.Lock()
 		defer e.receiving.Unlock()
@@ -24,7 +24,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.receiving.Lock()
 	defer e.receiving.Unlock()
 	for {
-		for e.take() {
+		for e.takePiece() {
 		}
 		if e.box.EnableInterrupt() {
 			continue
@@ -37,15 +37,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// receive takes what has come, in the goroutine that it is called in.
-func (e *Engine) receive() {
+// receivePieces takes what has come, in the goroutine that it is called in.
+func (e *Engine) receivePieces() {
 	if e.calls.Add(1) != 1 {
 		return
 	}
 	e.receiving.Lock()
 	defer e.receiving.Unlock()
 	for n := int32(1); ; n = e.calls.Load() {
-		for !e.over && e.take() {
+		for !e.over && e.takePiece() {
 		}
 		if !e.over && e.box.EnableInterrupt() {
 			continue
@@ -69,10 +69,10 @@ type message struct {
 	lost bool // too long, or without its first piece
 }
 
-// take takes a piece. It returns false if there is none.
+// takePiece takes a piece. It returns false if there is none.
 //
 // +checklocks:e.receiving
-func (e *Engine) take() bool {
+func (e *Engine) takePiece() bool {
 	st, p, ok := e.box.Peek()
 	if !ok {
 		return false
@@ -100,17 +100,17 @@ func (e *Engine) take() bool {
 	e.box.Advance()
 	if last {
 		if !m.lost {
-			e.heard(st.Src, m.b)
+			e.handleMessage(st.Src, m.b)
 		}
 		m.b, m.lost = m.b[:0], true // until the first piece of the next
 	}
 	return true
 }
 
-// heard works off a whole message: it is heard if it is the next one of its session.
+// handleMessage works off a whole message: it is heard if it is the next one of its session.
 //
 // +checklocks:e.receiving
-func (e *Engine) heard(from fabric.NodeID, b []byte) {
+func (e *Engine) handleMessage(from fabric.NodeID, b []byte) {
 	if len(b) < headSize || len(b)-headSize != int(binary.LittleEndian.Uint16(b[8:]))+1 {
 		return
 	}
@@ -119,7 +119,7 @@ func (e *Engine) heard(from fabric.NodeID, b []byte) {
 	s := e.sessions[from]
 	if s == nil { // it does not know that the session is over
 		e.mu.Unlock()
-		e.greet(from)
+		e.greetNode(from)
 		return
 	}
 	if s.theirs == 0 || end != uint32(s.theirs) {
@@ -132,6 +132,6 @@ func (e *Engine) heard(from fabric.NodeID, b []byte) {
 		e.hear(from, s.number, b[headSize:])
 	}
 	if answer.kind != 0 {
-		_ = e.say(from, answer)
+		_ = e.sendControl(from, answer)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"exnet/fabric"
 )
 
-// A session is what two Engines have said to each other, and how far each has heard it. It outlives
-// the link: what the other Engine has not acknowledged is sent once more on the next one.
+// A session is what two Engines have said to each other, and how far each has heard it. It
+// outlives the link: what the other Engine has not acknowledged is sent once more on the next
+// one.
 //
 // Only enter writes the state, and transitions has what it may become:
 //
@@ -35,8 +36,8 @@ type session struct {
 	acked   uint32
 	sentTo  uint32
 
-	// What is heard: the number of the last message, the one that the other end knows, and the one
-	// after which it was asked to send what is missing.
+	// What is heard: the number of the last message, the one that the other end knows, and the
+	// one after which it was asked to send what is missing.
 	heard, told, asked uint32
 	size               int // bytes heard since told
 
@@ -83,15 +84,16 @@ var transitions = [...]map[event]state{
 }
 
 const (
-	// waitingBytes is how much may wait for a node's acknowledgement: beyond that Send waits, too.
+	// waitingBytes is how much may wait for a node's acknowledgement: beyond that Send waits,
+	// too.
 	waitingBytes = 8 << 20
 	// ackMessages and ackBytes are after how much an acknowledgement is sent.
 	ackMessages, ackBytes = 32, 64 << 10
 )
 
 // Controls are messages of one piece between Engines: kind, flags, 2 bytes reserved, how many
-// messages were heard (32 bits), the sender's end of the session, and the receiver's as the sender
-// knows it (64 bits each).
+// messages were heard (32 bits), the sender's end of the session, and the receiver's as the
+// sender knows it (64 bits each).
 const (
 	controlSize = 24
 
@@ -130,17 +132,17 @@ func readControl(b []byte) (c control, ok bool) {
 func (e *Engine) newSessionLocked(n fabric.NodeID) *session {
 	e.begun++
 	s := &session{node: n, number: e.begun, mine: rand.Uint64() | 1, link: e.links[n]}
-	s.patience.timer = time.AfterFunc(e.stall, func() { e.expire(s) })
-	s.patience.begin(e.stall)
+	s.patience.timer = time.AfterFunc(e.stall, func() { e.expireSession(s) })
+	s.patience.beginWait(e.stall)
 	e.sessions[n] = s
 	return s
 }
 
-// enter does what an event does to a session. It returns whether the session is over by it: then
-// the caller calls e.over without the lock.
+// applyEvent does what an event does to a session. It returns whether the session is over by it:
+// then the caller calls e.over without the lock.
 //
 // +checklocks:e.mu
-func (e *Engine) enter(s *session, ev event) (ended bool) {
+func (e *Engine) applyEvent(s *session, ev event) (ended bool) {
 	to, ok := transitions[s.state][ev]
 	if !ok {
 		return false
@@ -149,13 +151,13 @@ func (e *Engine) enter(s *session, ev event) (ended bool) {
 	s.state = to
 	switch to {
 	case stateGreeting:
-		s.patience.begin(e.stall)
+		s.patience.beginWait(e.stall)
 	case stateUp:
 		if s.patience.end(); from != stateUp {
 			s.since = time.Now()
 		}
 	case stateAway:
-		s.patience.begin(e.resume)
+		s.patience.beginWait(e.resume)
 	case stateOver:
 		s.patience.end()
 		s.waiting, s.bytes = nil, 0
@@ -167,11 +169,11 @@ func (e *Engine) enter(s *session, ev event) (ended bool) {
 	return to == stateOver
 }
 
-// expire ends a session that has waited for too long.
-func (e *Engine) expire(s *session) {
+// expireSession ends a session that has waited for too long.
+func (e *Engine) expireSession(s *session) {
 	e.mu.Lock()
 	waits := s.state == stateGreeting || s.state == stateAway // else it became another state just then
-	if !waits || !s.patience.tick() {
+	if !waits || !s.patience.endPart() {
 		e.mu.Unlock()
 		return
 	}
@@ -200,15 +202,15 @@ func (e *Engine) Abandon(n fabric.NodeID, session uint64) {
 //
 // +checklocks:e.mu
 func (e *Engine) giveUpLocked(s *session, why event) (ended bool) {
-	if ended = e.enter(s, why); ended {
+	if ended = e.applyEvent(s, why); ended {
 		e.givenUp[s.node] = struct{}{}
 	}
 	return ended
 }
 
-// greet begins a session with a node that may not know that the last one is over: its messages
-// would be heard by nobody, and it would wait for ever.
-func (e *Engine) greet(n fabric.NodeID) {
+// greetNode begins a session with a node that may not know that the last one is over: its
+// messages would be heard by nobody, and it would wait for ever.
+func (e *Engine) greetNode(n fabric.NodeID) {
 	e.mu.Lock()
 	if e.closed || e.sessions[n] != nil {
 		e.mu.Unlock()
@@ -216,7 +218,7 @@ func (e *Engine) greet(n fabric.NodeID) {
 	}
 	hello := e.newSessionLocked(n).helloLocked(flagAsk)
 	e.mu.Unlock()
-	_ = e.say(n, hello) // without a link, the next one does
+	_ = e.sendControl(n, hello) // without a link, the next one does
 }
 
 // helloLocked is what this end says of itself.
@@ -235,17 +237,17 @@ func (e *Engine) Linked(n fabric.NodeID) (down func()) {
 	var hello control
 	if s != nil {
 		s.link = link
-		e.enter(s, eventLinked)
+		e.applyEvent(s, eventLinked)
 		hello = s.helloLocked(flagAsk)
 	}
 	e.mu.Unlock()
 	if s != nil {
-		_ = e.say(n, hello) // without a link, the next one does
+		_ = e.sendControl(n, hello) // without a link, the next one does
 	}
 	return func() {
 		e.mu.Lock()
 		s := e.sessions[n]
-		ended := s != nil && s.link == link && (e.enter(s, eventUnlinked) || e.resume == 0 && e.enter(s, eventLate))
+		ended := s != nil && s.link == link && (e.applyEvent(s, eventUnlinked) || e.resume == 0 && e.applyEvent(s, eventLate))
 		e.mu.Unlock()
 		if ended {
 			e.ended(n, s.number)
@@ -253,12 +255,12 @@ func (e *Engine) Linked(n fabric.NodeID) (down func()) {
 	}
 }
 
-// Left reports that a node has said that it leaves the fabric: without a link, its session is over.
-// The farewell of its Engine may have been lost with the link.
+// Left reports that a node has said that it leaves the fabric: without a link, its session is
+// over. The farewell of its Engine may have been lost with the link.
 func (e *Engine) Left(n fabric.NodeID) {
 	e.mu.Lock()
 	s := e.sessions[n]
-	ended := s != nil && e.enter(s, eventLeft)
+	ended := s != nil && e.applyEvent(s, eventLeft)
 	e.mu.Unlock()
 	if ended {
 		e.ended(n, s.number)
@@ -287,7 +289,7 @@ func (e *Engine) hearControl(n fabric.NodeID, b []byte) {
 	case c.kind == kindBye:
 		ok = false
 	}
-	ended := !ok && e.enter(s, eventOther)
+	ended := !ok && e.applyEvent(s, eventOther)
 	e.mu.Unlock()
 	if ended {
 		e.ended(n, s.number)
@@ -324,7 +326,7 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 		c.yours == s.mine && !s.acknowledgeLocked(c.heard)
 	var over *session
 	if fresh {
-		if s != nil && e.enter(s, eventOther) {
+		if s != nil && e.applyEvent(s, eventOther) {
 			over = s
 		}
 		s = e.newSessionLocked(n)
@@ -341,7 +343,7 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 		if c.flags&flagAsk != 0 {
 			answer = s.helloLocked(0)
 		}
-		e.enter(s, eventKnown)
+		e.applyEvent(s, eventKnown)
 	}
 	rest := len(s.waiting) > 0
 	e.mu.Unlock()
@@ -349,33 +351,32 @@ func (e *Engine) greetedLocked(n fabric.NodeID, s *session, c control) {
 		e.ended(n, over.number) // before anything of the new session is heard
 	}
 	if answer.kind != 0 {
-		_ = e.say(n, answer) // the next link says it again
+		_ = e.sendControl(n, answer) // the next link says it again
 	}
 	if rest {
-		go e.resend(s)
+		go e.resendQueued(s)
 	}
 }
 
-// room returns whether n bytes more may wait.
-func (s *session) room(n int) bool { return s.bytes == 0 || s.bytes+n <= waitingBytes }
+// hasRoom returns whether n bytes more may wait.
+func (s *session) hasRoom(n int) bool { return s.bytes == 0 || s.bytes+n <= waitingBytes }
 
-// push adds a copy of a message to what waits.
-func (s *session) push(b []byte) {
+// pushMessage adds a copy of a message to what waits.
+func (s *session) pushMessage(b []byte) {
 	s.waiting = append(s.waiting, bytes.Clone(b))
 	s.bytes += len(b)
 }
 
-// resend sends what waits.
-func (e *Engine) resend(s *session) {
+// resendQueued sends what waits.
+func (e *Engine) resendQueued(s *session) {
 	m := e.sendingTo(s.node)
 	m.Lock()
 	defer m.Unlock()
-	e.flush(s)
+	e.flushSession(s)
 }
 
-// heardLocked takes note of message number of a session. It returns whether the message is the next
-// one, and what to say.
-// The lock of the Engine is held.
+// heardLocked takes note of message number of a session. It returns whether the message is the
+// next one, and what to say. The lock of the Engine is held.
 func (s *session) heardLocked(number uint32, size int) (next bool, answer control) {
 	switch number - s.heard {
 	case 1:

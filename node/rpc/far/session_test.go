@@ -173,7 +173,7 @@ func TestFailedOnOlderLink(t *testing.T) {
 	h.cut()
 	h.join()
 	up(e, 1)
-	e.failed(s, older, fabric.ErrPeerDown)
+	e.handleSendError(s, older, fabric.ErrPeerDown)
 	send("two")
 	h.cut()
 }
@@ -293,8 +293,8 @@ func TestNodeEnds(t *testing.T) {
 	}
 }
 
-// A node that was given up, because it was silent for too long, and lives all the same, hears that
-// its session is over: by what it sends, or when it has returned a credit.
+// A node that was given up, because it was silent for too long, and lives all the same, hears
+// that its session is over: by what it sends, or when it has returned a credit.
 func TestGivenUp(t *testing.T) {
 	for _, by := range []string{"message", "credit"} {
 		t.Run(by, func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestGivenUp(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			e := h.all[0]
-			e.failed(up(0), 0, ErrStalled)
+			e.handleSendError(up(0), 0, ErrStalled)
 			if ended[0].Load() != 1 {
 				t.Error("its owner is not told of the end")
 			}
@@ -436,7 +436,7 @@ func TestTransitions(t *testing.T) {
 			if !changes {
 				want = from
 			}
-			ended := e.enter(s, ev)
+			ended := e.applyEvent(s, ev)
 			if s.state != want || ended != (changes && want == stateOver) || (e.sessions[1] == nil) != (changes && want == stateOver) {
 				t.Errorf("%v in %v: %v, ended %v", ev, from, s.state, ended)
 			}

@@ -80,7 +80,8 @@ func stopWhileWaiting(t *testing.T) {
 	}
 }
 
-// A session whose process was stopped goes on to wait for its greeting, for nine parts of the time.
+// A session whose process was stopped goes on to wait for its greeting, for nine parts of the
+// time.
 func TestStoppedGreeting(t *testing.T) {
 	e := &Engine{stall: time.Hour, sessions: make(map[fabric.NodeID]*session), links: make(map[fabric.NodeID]uint64), stalled: make(map[fabric.NodeID]time.Time),
 		givenUp: make(map[fabric.NodeID]struct{}), ended: func(fabric.NodeID, uint64) {}}
@@ -93,7 +94,7 @@ func TestStoppedGreeting(t *testing.T) {
 		if s.state == stateOver {
 			t.Fatalf("it is over after %d parts of %d", part-1, patienceParts)
 		}
-		e.expire(s)
+		e.expireSession(s)
 	}
 	if s.state != stateOver {
 		t.Error("it waits for ever")
