@@ -335,24 +335,27 @@ func (f *farPair) operate(out *farOut, o operation, got wire.Status) {
 	default:
 		bad = noteRequester
 	}
-	if bad == 0 {
-		return
+	if bad != 0 {
+		own(o.failure(bad))
 	}
+}
+
+// failure is the notification of an operation that failed with these error bits. As the NIC's, it
+// tells of the last packet: where it lies, and its length less one. A lock and a notification move
+// no packet, and an immediate PUT has no address.
+func (o operation) failure(bad uint64) [2]uint64 {
 	writer, at := uint64(noteRequester), o.read
 	switch o.kind {
 	case kindGet, kindGetQW:
 		writer, at = noteCompleter, o.write
-	case kindImmediate: // an immediate PUT has no address
+	case kindImmediate:
 		at = 0
 	}
-	rest := uint64(0)
-	if o.kind != kindNotify && o.kind != kindLock && o.size > 0 {
-		last := (o.size-1)%rma.MTU + 1
-		at, rest = at+uint64(o.size-last), uint64(last-1)
-	} else {
-		at = 0
+	if o.kind == kindNotify || o.kind == kindLock || o.size == 0 {
+		return o.notification(writer, o.kind, 0, 0, bad)
 	}
-	own(o.notification(writer, o.kind, at, rest, bad))
+	last := (o.size-1)%rma.MTU + 1
+	return o.notification(writer, o.kind, at+uint64(o.size-last), uint64(last-1), bad)
 }
 
 // askFarPort sends the far port a request and waits for the answer.

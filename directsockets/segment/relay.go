@@ -257,9 +257,11 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 		}
 	}
 	switch {
-	case r.out.phase == laneOver && r.parted:
+	case r.out.phase == laneOver && r.parted: // the program ended the direction, and Take has had all of it
 		return MarkStands, true
-	case r.out.phase == laneOver, r.out.phase == lanePaused && !r.parted: // the program looks once more, and says which of both counts
+	case r.out.phase == laneOver, r.out.phase == lanePaused && !r.parted:
+		// The far program's FALLEN_BACK (Say) and the program's DEMOTE or PAUSE have crossed. The
+		// program looks once more, and says by RETURNED or STANDS which of the two counts.
 		say = MarkFlags(e.peer.attention.Load()) & (MarkReturned | MarkStands)
 		return say, say != 0
 	}

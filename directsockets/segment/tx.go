@@ -9,7 +9,7 @@ import (
 
 const (
 	line     = 64       // advances of the ring are multiples of it
-	quiet    = 8 << 10  // bytes that the ring advances before it looks whether it may start over
+	askFreed = 8 << 10  // from this offset on a send asks what was freed, to start the ring over
 	first    = 16 << 10 // the smallest limit of a chunk, for a receiver that waits
 	minChunk = 4096     // the least space that a large send makes use of
 	early    = 1024     // bytes of the ring that are prefetched for the next message
@@ -362,7 +362,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if t.pos >= quiet && t.put != t.freed && !e.credit() {
+	if t.pos >= askFreed && t.put != t.freed && !e.credit() {
 		return 0, e.breach()
 	}
 	limit := e.tuning.Chunk
