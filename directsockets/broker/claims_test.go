@@ -154,10 +154,10 @@ func TestTooMuchOfPeer(t *testing.T) {
 	hand(2, foreign, bad)
 	check(1, 1)
 	s.mu.Lock()
-	p.offersHeld += share() // as if it had that many
+	p.offersHeld += descriptorShare() // as if it had that many
 	s.mu.Unlock()
 	hand(3, key, good)
-	check(1+share(), 2)
+	check(1+descriptorShare(), 2)
 }
 
 // TestCheckPeer: who is not the broker of the node that it says does not come in.

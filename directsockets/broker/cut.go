@@ -67,7 +67,7 @@ func (c *cutter) cutOff(list []*watched) {
 		w.logToClient("direct sockets: the network is cut, a connection is ended")
 		for _, h := range w.ends {
 			if h.s != nil {
-				ended.Go(func() { _ = h.s.diag.destroy(h.socket, h.local, h.remote) }) // or it has ended
+				ended.Go(func() { _ = h.s.diag.destroySocket(h.socket, h.local, h.remote) }) // or it has ended
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until 
 	for n := 0; n < len(family) && len(heeded) < most && time.Now().Before(until); n++ {
 		dir := filepath.Join(c.proc, strconv.Itoa(family[n]))
 		heeded = append(heeded, c.cutIn(dir, dev, most-len(heeded), want, until)...)
-		family = append(family, children(dir, maxFamily-len(family))...)
+		family = append(family, childrenOf(dir, maxFamily-len(family))...)
 	}
 	return heeded
 }
@@ -150,8 +150,8 @@ func (c *cutter) cutSegments(pid, most int, want func(segment.Info) bool, until 
 // maxFamily is how many descendants are read for a process that speaks to the broker.
 const maxFamily = 1024
 
-// children returns the child processes of a process, up to a number.
-func children(dir string, most int) (pids []int) {
+// childrenOf returns the child processes of a process, up to a number.
+func childrenOf(dir string, most int) (pids []int) {
 	tasks, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
 	if err != nil {
 		return nil

@@ -65,7 +65,7 @@ func openDiag() (*diag, error) {
 	}
 	d := &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}
 	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.request(request(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
+	if _, err := d.sendRequest(diagRequest(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
 		d.close()
 		return nil, err
 	}
@@ -137,14 +137,14 @@ type shadow struct {
 	ifindex uint32
 }
 
-// connected checks that p is the connection from local to remote, bound to an interface
+// findConnected checks that p is the connection from local to remote, bound to an interface
 // (0: none), and returns what the kernel knows of it.
-func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) (of shadow, err error) {
+func (d *diag) findConnected(p proof, local, remote netip.AddrPort, ifindex uint32) (of shadow, err error) {
 	if !local.IsValid() || !remote.IsValid() || local.Addr().Is4() != remote.Addr().Is4() {
 		return of, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
-	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || !p.isOf(m) {
 			return
 		}
@@ -160,16 +160,16 @@ func (d *diag) connected(p proof, local, remote netip.AddrPort, ifindex uint32) 
 	return of, err
 }
 
-// stands says whether the socket with these ends is still the same one: a later connection may have
-// the same ends.
-func (d *diag) stands(of shadow, local, remote netip.AddrPort) (same bool, err error) {
-	_, same, err = d.state(of, local, remote)
+// isStanding says whether the socket with these ends is still the same one: a later connection
+// may have the same ends.
+func (d *diag) isStanding(of shadow, local, remote netip.AddrPort) (same bool, err error) {
+	_, same, err = d.stateOf(of, local, remote)
 	return same, err
 }
 
-// state is stands, and the socket's state.
-func (d *diag) state(of shadow, local, remote netip.AddrPort) (state uint8, same bool, err error) {
-	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+// stateOf returns the state of the socket with these ends, and whether it is still the same one.
+func (d *diag) stateOf(of shadow, local, remote netip.AddrPort) (state uint8, same bool, err error) {
+	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
 		state = m[msgStateOff]
 		same = 1<<state&tcpStates != 0 && cookieOf(m) == of.cookie
 	})
@@ -179,7 +179,7 @@ func (d *diag) state(of shadow, local, remote netip.AddrPort) (state uint8, same
 // socketAt returns the socket with these ends, local being this node's, whoever owns it. A
 // socket that the program has not accepted yet has no inode. found false: there is none.
 func (d *diag) socketAt(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
-	_, err = d.request(request(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
 			return
 		}
@@ -200,13 +200,13 @@ type life struct {
 // lifeOf returns what the kernel knows of the socket with these ends; false: it is another one,
 // or none.
 func (d *diag) lifeOf(of shadow, local, remote netip.AddrPort) (l life, same bool, err error) {
-	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+	req := diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	req[unix.SizeofNlMsghdr+reqExtOff] = 1 << (diagInfo - 1)
-	_, err = d.request(req, 0, func(m []byte) {
+	_, err = d.sendRequest(req, 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || cookieOf(m) != of.cookie {
 			return
 		}
-		info := attribute(m[msgLen:], diagInfo)
+		info := attributeOf(m[msgLen:], diagInfo)
 		if same = len(info) >= tcpiSegsIn+4; same {
 			l = life{established: m[msgStateOff] == tcpEstablished, acked: binary.NativeEndian.Uint64(info[tcpiBytesAcked:]),
 				received: binary.NativeEndian.Uint64(info[tcpiBytesReceived:]), segments: binary.NativeEndian.Uint32(info[tcpiSegsIn:])}
@@ -215,32 +215,32 @@ func (d *diag) lifeOf(of shadow, local, remote netip.AddrPort) (l life, same boo
 	return l, same, err
 }
 
-// destroy has the kernel end a socket, as ss -K does.
-func (d *diag) destroy(of shadow, local, remote netip.AddrPort) error {
-	req := request(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+// destroySocket has the kernel end a socket, as ss -K does.
+func (d *diag) destroySocket(of shadow, local, remote netip.AddrPort) error {
+	req := diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	binary.NativeEndian.PutUint16(req[nlTypeOff:], sockDestroy)
 	binary.NativeEndian.PutUint64(req[unix.SizeofNlMsghdr+reqIDOff+idCookieOff:], of.cookie)
-	_, err := d.request(req, unix.NLM_F_ACK, func([]byte) {})
+	_, err := d.sendRequest(req, unix.NLM_F_ACK, func([]byte) {})
 	return err
 }
 
 func cookieOf(m []byte) uint64 { return binary.NativeEndian.Uint64(m[msgIDOff+idCookieOff:]) }
 
-// listening checks that p is a listener at a port. It returns where it listens, and how much
+// findListening checks that p is a listener at a port. It returns where it listens, and how much
 // processor time the check took: the kernel goes through all listeners of the port.
-func (d *diag) listening(p proof, port uint16) (b bound, spent time.Duration, err error) {
+func (d *diag) findListening(p proof, port uint16) (b bound, spent time.Duration, err error) {
 	if port == 0 {
 		return bound{}, 0, fmt.Errorf("%w: the socket has no address", errSocket)
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
-		took, err := d.request(request(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.sendRequest(diagRequest(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
 			if m[msgStateOff] != tcpListen || !p.isOf(m) {
 				return
 			}
 			if at := diagEnd(m, idSrcOff, idSportOff); at.Port() == port {
 				found = true
-				b = bound{addr: at.Addr(), port: port, v6only: m[msgFamilyOff] == unix.AF_INET6 && flag(m[msgLen:], diagSKV6Only)}
+				b = bound{addr: at.Addr(), port: port, v6only: m[msgFamilyOff] == unix.AF_INET6 && flagOf(m[msgLen:], diagSKV6Only)}
 			}
 		})
 		spent += took
@@ -269,14 +269,14 @@ func diagEnd(m []byte, addrOff, portOff int) netip.AddrPort {
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(id[portOff:]))
 }
 
-// flag is the value of an attribute of one byte.
-func flag(attrs []byte, typ uint16) bool {
-	b := attribute(attrs, typ)
+// flagOf is the value of an attribute of one byte.
+func flagOf(attrs []byte, typ uint16) bool {
+	b := attributeOf(attrs, typ)
 	return len(b) > 0 && b[0] != 0
 }
 
-// attribute returns what an attribute holds; nil: there is none of that type.
-func attribute(attrs []byte, typ uint16) []byte {
+// attributeOf returns what an attribute holds; nil: there is none of that type.
+func attributeOf(attrs []byte, typ uint16) []byte {
 	for len(attrs) >= unix.SizeofRtAttr {
 		n := int(binary.NativeEndian.Uint16(attrs))
 		if n < unix.SizeofRtAttr || n > len(attrs) {
@@ -290,9 +290,9 @@ func attribute(attrs []byte, typ uint16) []byte {
 	return nil
 }
 
-// request asks for the socket with these ends or, as a dump, for all sockets of the family at the
-// local port.
-func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
+// diagRequest asks for the socket with these ends or, as a dump, for all sockets of the family
+// at the local port.
+func diagRequest(protocol uint8, local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
 	b := make([]byte, unix.SizeofNlMsghdr+reqLen)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
 	binary.NativeEndian.PutUint16(b[nlTypeOff:], unix.SOCK_DIAG_BY_FAMILY)
@@ -312,10 +312,10 @@ func request(protocol uint8, local, remote netip.AddrPort, ifindex uint32, state
 	return b
 }
 
-// request sends a request with flags, and calls found with each struct inet_diag_msg of the
+// sendRequest sends a request with flags, and calls found with each struct inet_diag_msg of the
 // answer; found must not keep it. A missing socket is no error. spent is the processor time of a
 // dump.
-func (d *diag) request(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
+func (d *diag) sendRequest(req []byte, flags uint16, found func(m []byte)) (spent time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ask := func() {
@@ -327,7 +327,7 @@ func (d *diag) request(req []byte, flags uint16, found func(m []byte)) (spent ti
 		ask()
 		return 0, err
 	}
-	spent = measured(ask)
+	spent = measureTime(ask)
 	return spent, err
 }
 

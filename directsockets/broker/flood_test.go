@@ -155,9 +155,9 @@ func TestFloodIsPaced(t *testing.T) {
 				if err := s.addSession(c); err != nil {
 					t.Error(err)
 				}
-				defer s.dismiss(c)
+				defer s.dismissSession(c)
 				for range n {
-					if err := c.pause(paceCost); err != nil {
+					if err := c.payCost(paceCost); err != nil {
 						t.Error(err)
 					}
 				}

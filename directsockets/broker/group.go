@@ -173,9 +173,9 @@ func (g *Group) countListeners(port uint16, by int) time.Duration {
 	return shown * time.Duration(g.shown.Load())
 }
 
-// others is how many listeners the other members have at a port, and at those to which it leads.
+// othersAt is how many listeners the other members have at a port, and at those to which it leads.
 // The caller itself has own at the port.
-func (g *Group) others(own int, port uint16) int {
+func (g *Group) othersAt(own int, port uint16) int {
 	if g == nil {
 		return 0
 	}
@@ -217,7 +217,7 @@ func (g *Group) updatePages() {
 			return
 		}
 		g.mu.Unlock()
-		spent := measured(func() {
+		spent := measureTime(func() {
 			for _, s := range members {
 				s.mu.Lock()
 				if !s.closed {
@@ -251,31 +251,31 @@ func (s *Server) pairOf(o *offer) (p *pair, known bool) {
 	if to == nil || to == s && key.Client == o.key.Client && key.Server == o.key.Server {
 		return nil, true
 	}
-	peer, err := g.peer(s, to)
+	peer, err := g.peerOf(s, to)
 	if err != nil { // it is about to end
 		return nil, true
 	}
 	return &pair{to: peer, key: key, cookie: end.Cookie, client: o.socket.cookie, first: end.First}, true
 }
 
-// peer returns the peer by which one member knows another, and makes them peers if they are not
+// peerOf returns the peer by which one member knows another, and makes them peers if they are not
 // yet.
-func (g *Group) peer(from, to *Server) (*peer, error) {
+func (g *Group) peerOf(from, to *Server) (*peer, error) {
 	g.joining.Lock()
 	defer g.joining.Unlock()
 	k := [2]*Server{from, to}
-	if p := g.peers[k]; p != nil && !p.ended() {
+	if p := g.peers[k]; p != nil && !p.hasEnded() {
 		return p, nil
 	}
-	p, err := joined(from, to)
+	p, err := joinServers(from, to)
 	if err == nil {
 		g.peers[k] = p
 	}
 	return p, err
 }
 
-// ended reports whether the peer has been dropped.
-func (p *peer) ended() bool {
+// hasEnded reports whether the peer has been dropped.
+func (p *peer) hasEnded() bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	return p.gone

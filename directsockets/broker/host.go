@@ -141,7 +141,7 @@ func (s *Server) Meet(node fabric.NodeID, hardware bool) error {
 
 // sayHello says who this broker is.
 func (s *Server) sayHello(h *host, node uint16) error {
-	return hostWay{c: s.cfg.Carrier, node: node, sessionNumber: h.sessionNumber}.send(s.self())
+	return hostWay{c: s.cfg.Carrier, node: node, sessionNumber: h.sessionNumber}.send(s.describeSelf())
 }
 
 // Part ends the session with the broker of a node on another host.
@@ -181,7 +181,7 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 		return nil // the link is known here soon: Meet, which it answers
 	}
 	if far := binary.LittleEndian.Uint32(b); far != h.far && m.Type != peerNode {
-		return s.stray(h, uint16(node))
+		return s.refuseStray(h, uint16(node))
 	} else if far != h.far {
 		return s.meetAgain(h, uint16(node), far, m, carried)
 	}
@@ -191,7 +191,7 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	if m.Type != peerNode && carried != h.carried {
 		err = fmt.Errorf("%w: version %d of what carries direct sockets, %d was agreed", wire.ErrRule, carried, h.carried)
 	} else {
-		err = h.peer.speaks(m)
+		err = h.peer.checkVersion(m)
 	}
 	if err == nil {
 		err = s.fromPeer(h.peer, m, nil, false)
@@ -203,13 +203,13 @@ func (s *Server) Hear(node fabric.NodeID, b []byte) error {
 	return err
 }
 
-// stray takes a message of another session than the current one. Usually the other broker sent it
-// before it heard of the session that has begun here, and will answer that. But it may not have
-// heard, or its answer was lost. So after some strays this broker says once more who it is, in a
-// new session, which the other one has to answer.
+// refuseStray takes a message of another session than the current one. Usually the other broker
+// sent it before it heard of the session that has begun here, and will answer that. But it may
+// not have heard, or its answer was lost. So after some strays this broker says once more who it
+// is, in a new session, which the other one has to answer.
 //
 // +checklocks:s.hostsMu
-func (s *Server) stray(h *host, node uint16) error {
+func (s *Server) refuseStray(h *host, node uint16) error {
 	switch h.strays++; h.strays {
 	case 1:
 	case 2:
@@ -238,7 +238,7 @@ func (s *Server) meetAgain(h *host, node uint16, far uint32, m peerMessage, carr
 	if err := s.sayHello(h, node); err != nil {
 		return err
 	}
-	version, _ := m.agreed() // else it was no message
+	version, _ := m.agreedVersion() // else it was no message
 	s.cfg.Carrier.Speak(fabric.NodeID(node), carried)
 	p := s.newPeer(m, hostWay{s.cfg.Carrier, node, h.sessionNumber, version, carried})
 	p.host, p.rdma = true, h.rdma

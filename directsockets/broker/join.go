@@ -99,14 +99,14 @@ func (l *localPeer) Close() {}
 
 // Join makes two brokers of this process peers of each other, until one is closed.
 func Join(a, b *Server) error {
-	_, err := joined(a, b)
+	_, err := joinServers(a, b)
 	return err
 }
 
-// joined is Join, and returns b as a has it.
-func joined(a, b *Server) (*peer, error) {
+// joinServers is Join, and returns b as a has it.
+func joinServers(a, b *Server) (*peer, error) {
 	toA, toB := &localPeer{to: &a.inbox}, &localPeer{to: &b.inbox}
-	atA, atB := a.newPeer(b.self(), toB), b.newPeer(a.self(), toA)
+	atA, atB := a.newPeer(b.describeSelf(), toB), b.newPeer(a.describeSelf(), toA)
 	toA.back, toB.back = atA, atB
 	if err := a.addPeer(atA); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (s *Server) removeListenerLocked(l *listener) {
 //
 // +checklocks:s.mu
 func (s *Server) showPortLocked(port uint16) {
-	n, deep := s.listeners[port]+s.cfg.Group.others(s.listeners[port], port), false
+	n, deep := s.listeners[port]+s.cfg.Group.othersAt(s.listeners[port], port), false
 	for p := range s.peers {
 		n += p.ports[port]
 		deep = deep || p.ports[port] > 0 && (p.rdma || slices.ContainsFunc(p.addrs, func(a netip.Addr) bool {
@@ -73,7 +73,7 @@ func (s *Server) showPortLocked(port uint16) {
 //
 // +checklocks:s.mu
 func (s *Server) announceLocked(b bound, change int) {
-	if !reachable(b, *s.addrs.Load()) {
+	if !isReachable(b, *s.addrs.Load()) {
 		return
 	}
 	s.announced[b] += change
@@ -101,7 +101,7 @@ func (s *Server) SetAddrs(addrs []netip.Addr) {
 		return
 	}
 	for b := range s.announced {
-		if !reachable(b, addrs) {
+		if !isReachable(b, addrs) {
 			delete(s.announced, b)
 			s.tellLocked(b)
 		}
@@ -109,12 +109,12 @@ func (s *Server) SetAddrs(addrs []netip.Addr) {
 	own := slices.Clone(addrs[:min(len(addrs), maxAddrs)])
 	s.addrs.Store(&own)
 	for p := range s.peers {
-		p.sendLocked(s.self())
+		p.sendLocked(s.describeSelf())
 		s.findLocked(p)
 	}
 	before := maps.Clone(s.announced)
 	for b, n := range s.bounds {
-		if before[b] == 0 && reachable(b, own) {
+		if before[b] == 0 && isReachable(b, own) {
 			s.announced[b] = n
 		}
 	}
@@ -125,9 +125,9 @@ func (s *Server) SetAddrs(addrs []netip.Addr) {
 	}
 }
 
-// reachable reports whether the peers of a node with these addresses can connect to a
+// isReachable reports whether the peers of a node with these addresses can connect to a
 // listener.
-func reachable(b bound, addrs []netip.Addr) bool {
+func isReachable(b bound, addrs []netip.Addr) bool {
 	if b.addr.IsUnspecified() {
 		return len(addrs) > 0
 	}
@@ -138,16 +138,16 @@ func reachable(b bound, addrs []netip.Addr) bool {
 func (s *Server) isOwn(a netip.Addr) bool { return slices.Contains(*s.addrs.Load(), a) }
 
 // +checklocks:s.mu
-func (s *Server) listensLocked(key wire.Key) bool { return taken(s.bounds, key.Server) }
+func (s *Server) listensLocked(key wire.Key) bool { return isTaken(s.bounds, key.Server) }
 
-// taken reports whether any of the listeners takes connections to an address.
-func taken(at map[bound]int, to netip.AddrPort) bool {
+// isTaken reports whether any of the listeners takes connections to an address.
+func isTaken(at map[bound]int, to netip.AddrPort) bool {
 	for _, b := range []bound{
 		{addr: to.Addr()}, {addr: netip.IPv6Unspecified()}, {addr: netip.IPv4Unspecified()},
 	} {
 		for _, v6only := range []bool{false, true} {
 			b.port, b.v6only = to.Port(), v6only
-			if at[b] > 0 && b.accepts(to.Addr()) {
+			if at[b] > 0 && b.isAccepting(to.Addr()) {
 				return true
 			}
 		}

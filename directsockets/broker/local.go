@@ -30,7 +30,7 @@ func (s *Server) Client(cfg client.Config) (*client.Client, error) {
 		return nil, err
 	}
 	if !s.countGoroutine() {
-		s.dismiss(w.session)
+		s.dismissSession(w.session)
 		a.Drop()
 		return nil, wire.ErrClosed
 	}
@@ -73,17 +73,17 @@ func (w *localWay) Ask(m wire.Message, s client.Socket, _ bool, fds ...int) erro
 	local, remote := plainAddr(s.Local), plainAddr(s.Remote)
 	switch c := w.session; m.Type {
 	case wire.Listen:
-		return c.listen(m.ID, bound{addr: local.Addr(), port: local.Port()})
+		return c.addListener(m.ID, bound{addr: local.Addr(), port: local.Port()})
 	case wire.Unlisten:
-		c.unlisten(m.ID)
+		c.removeListener(m.ID)
 	case wire.Offer:
 		key := wire.Key{Client: local, Server: remote}
 		if !key.Valid() {
 			return fmt.Errorf("%w: an offer for %v to %v", wire.ErrRule, local, remote)
 		}
-		return c.offer(m, &offer{key: key}, own, 0)
+		return c.takeOffer(m, &offer{key: key}, own, 0)
 	case wire.Withdraw:
-		c.s.withdraw(c, m.Nonce)
+		c.s.withdrawOffer(c, m.Nonce)
 	case wire.Claim:
 		return c.handOverSegment(m.ID, wire.Key{Client: remote, Server: local}, shadow{})
 	}

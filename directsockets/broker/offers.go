@@ -98,7 +98,7 @@ func (s *Server) placeLocked(o *offer, local, known bool, pair *pair) wire.Reaso
 	switch {
 	case p != nil:
 		// From another address of the namespace the peer would not believe it.
-		if !s.isOwn(o.key.Client.Addr()) || !p.listens(o.key) {
+		if !s.isOwn(o.key.Client.Addr()) || !p.hasListener(o.key) {
 			return wire.NoListener
 		}
 		return s.handOverLocked(o, p, nil)
@@ -121,7 +121,7 @@ func (s *Server) isLocal(key wire.Key) bool {
 	if a.IsLoopback() || a == key.Client.Addr() {
 		return true
 	}
-	return s.isOwn(a) || s.routes != nil && s.routes.local(a, key.Zone)
+	return s.isOwn(a) || s.routes != nil && s.routes.isLocal(a, key.Zone)
 }
 
 // showLocked has an offer be claimed here, in place of an older one.
@@ -135,11 +135,11 @@ func (s *Server) showLocked(o *offer) {
 	s.page.AddOffer(o.key.Bucket())
 }
 
-// standing returns the offer for a connection, or nil. It ends an offer that was made for an
+// standingOffer returns the offer for a connection, or nil. It ends an offer that was made for an
 // earlier connection between the same addresses. That is so in this namespace if the client's
 // socket has changed or is gone, and for a peer's offer if server, the socket that claims it, is
 // not the one that was there when the client's socket was confirmed.
-func (s *Server) standing(key wire.Key, server shadow) *offer {
+func (s *Server) standingOffer(key wire.Key, server shadow) *offer {
 	s.mu.Lock()
 	o := s.offers[key]
 	s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Server) standing(key wire.Key, server shadow) *offer {
 	if o.from == nil {
 		same = o.socket.cookie == server.cookie
 	} else {
-		same, err = s.diag.stands(o.socket, key.Client, key.Server)
+		same, err = s.diag.isStanding(o.socket, key.Client, key.Server)
 	}
 	if err == nil && same {
 		return o
@@ -185,17 +185,17 @@ func (s *Server) takeOffer(c *session, key wire.Key, o *offer) *offer {
 	return &offer{key: key, ends: o.ends, nonce: o.nonce, seg: seg, bell: bell}
 }
 
-// withdraw ends an offer that its client takes back. The client's own goroutine calls it, and
+// withdrawOffer ends an offer that its client takes back. The client's own goroutine calls it, and
 // closes descriptors that are quick to close: waking another goroutine costs more.
-func (s *Server) withdraw(c *session, nonce wire.Nonce) {
-	if quick := s.retract(c, nonce); quick != nil {
-		c.user.quickly(quick)
+func (s *Server) withdrawOffer(c *session, nonce wire.Nonce) {
+	if quick := s.retractOffer(c, nonce); quick != nil {
+		c.user.closeQuickly(quick)
 	}
 }
 
-// retract ends the offer. It returns its descriptors if they are quick to close, which they are if
-// the doorbell's queue is empty.
-func (s *Server) retract(c *session, nonce wire.Nonce) (quick rpc.Descriptors) {
+// retractOffer ends the offer. It returns its descriptors if they are quick to close, which they
+// are if the doorbell's queue is empty.
+func (s *Server) retractOffer(c *session, nonce wire.Nonce) (quick rpc.Descriptors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := c.offers[nonce]

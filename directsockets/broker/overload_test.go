@@ -120,7 +120,7 @@ func TestStatisticsFlood(t *testing.T) {
 	brokertest.Eventually(t, "its user is charged", func() bool {
 		u.here.pace.due.Store(0)
 		s.readEnded(u, fd)
-		return u.here.pace.due.Load() > nanotime()
+		return u.here.pace.due.Load() > monotonicTime()
 	})
 	if n := s.Stats().StatisticsUnread; n != 0 {
 		t.Errorf("%d were not read", n)
@@ -159,9 +159,9 @@ func TestListenersOfAUser(t *testing.T) {
 		for i := range clients {
 			out := new(said)
 			c := s.newSession(t, a, out)
-			t.Cleanup(func() { s.dismiss(c) })
+			t.Cleanup(func() { s.dismissSession(c) })
 			for id := range each {
-				if err := c.listen(uint32(id+1), bound{addr: ap("127.0.0.2:1").Addr(), port: uint16(i + 1)}); err != nil {
+				if err := c.addListener(uint32(id+1), bound{addr: ap("127.0.0.2:1").Addr(), port: uint16(i + 1)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,14 +201,14 @@ func TestMeter(t *testing.T) {
 			longest := time.Duration(0)
 			for i := range begun {
 				var wait time.Duration
-				begun[i], wait = m.before(l, at)
+				begun[i], wait = m.chargeBefore(l, at)
 				longest = max(longest, wait)
 			}
 			waited += longest
 			at += int64(longest)
 			for _, charged := range begun {
 				at += int64(cost)
-				m.after(l, at, charged, cost)
+				m.chargeAfter(l, at, charged, cost)
 			}
 		}
 		return waited
@@ -234,7 +234,7 @@ func TestFloodEndsWithItsClient(t *testing.T) {
 	c := greetRaw(t, s.Path())
 	s.mu.Lock()
 	for one := range s.sessions {
-		one.user.levels.chargeTime(nanotime(), time.Hour)
+		one.user.levels.chargeTime(monotonicTime(), time.Hour)
 	}
 	s.mu.Unlock()
 	c.send(wire.Message{Type: wire.Unlisten, ID: 1})
@@ -253,9 +253,9 @@ func TestFloodEndsWithItsClient(t *testing.T) {
 func TestPaceOutlivesClients(t *testing.T) {
 	s, _ := startServer(t, Config{NoSocket: true})
 	c := s.newSession(t, 12345, new(said))
-	c.user.levels.chargeTime(nanotime(), time.Hour)
+	c.user.levels.chargeTime(monotonicTime(), time.Hour)
 	due := c.user.levels.dueTime()
-	s.dismiss(c)
+	s.dismissSession(c)
 	c = s.newSession(t, 12345, new(said))
 	if c.user.levels.dueTime() != due {
 		t.Error("a new connection begins anew")
@@ -263,7 +263,7 @@ func TestPaceOutlivesClients(t *testing.T) {
 	for _, q := range c.user.levels {
 		q.pace.due.Store(0)
 	}
-	s.dismiss(c)
+	s.dismissSession(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.users[owner{account: 12345}]
@@ -296,7 +296,7 @@ func TestGuestIsLimited(t *testing.T) {
 		brokertest.Eventually(t, "it is there", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			found = keys(s.users)
+			found = keysOf(s.users)
 			return len(found) > 0
 		})
 		if found[0].account != tt.want {

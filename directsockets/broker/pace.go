@@ -41,19 +41,20 @@ func (p *pace) addCost(now int64, cost time.Duration) time.Duration {
 // epoch is what these times count from; time.Since reads the monotonic clock.
 var epoch = time.Now()
 
-// nanotime is the time in ns, see pace.addCost.
-func nanotime() int64 { return int64(time.Since(epoch)) }
+// monotonicTime returns the time in ns, see pace.addCost.
+func monotonicTime() int64 { return int64(time.Since(epoch)) }
 
-// measured returns the processor time that f takes, without the time that it waits. It holds a
+// measureTime returns the processor time that f takes, without the time that it waits. It holds a
 // thread meanwhile, so not many at once may wait.
-func measured(f func()) time.Duration {
-	spent := measuring()
+func measureTime(f func()) time.Duration {
+	spent := beginMeasure()
 	f()
 	return spent()
 }
 
-// measuring begins to measure the same, until the function that it returns is called.
-func measuring() func() time.Duration {
+// beginMeasure begins to measure the processor time of this thread, until the function that it
+// returns is called.
+func beginMeasure() func() time.Duration {
 	runtime.LockOSThread()
 	began := threadTime()
 	return func() time.Duration {
@@ -74,14 +75,14 @@ func threadTime() time.Duration {
 // rest when it has ended.
 type meter struct{ last atomic.Int64 }
 
-// before charges what a use is likely to cost, and returns that and how long to wait.
-func (m *meter) before(l levels, now int64) (charged, wait time.Duration) {
+// chargeBefore charges what a use is likely to cost, and returns that and how long to wait.
+func (m *meter) chargeBefore(l levels, now int64) (charged, wait time.Duration) {
 	charged = max(paceCost, time.Duration(m.last.Load()))
 	return charged, l.chargeTime(now, charged)
 }
 
-// after charges what it has cost beyond that.
-func (m *meter) after(l levels, now int64, charged, spent time.Duration) {
+// chargeAfter charges what it has cost beyond that.
+func (m *meter) chargeAfter(l levels, now int64, charged, spent time.Duration) {
 	cost := paceCost + paceShare*spent
 	last := time.Duration(m.last.Load())
 	m.last.Store(int64(last + (cost-last)/4)) // others may store meanwhile: it is an estimate

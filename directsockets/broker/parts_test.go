@@ -35,7 +35,7 @@ func TestBoundTakes(t *testing.T) {
 		{"fd00::1", false, "fd00::2", false},
 	} {
 		b := bound{addr: netip.MustParseAddr(tt.at), v6only: tt.v6only}
-		if got := b.accepts(netip.MustParseAddr(tt.to)); got != tt.want {
+		if got := b.isAccepting(netip.MustParseAddr(tt.to)); got != tt.want {
 			t.Errorf("%+v takes %s: %v", b, tt.to, got)
 		}
 	}
@@ -56,14 +56,14 @@ func TestListeningSocket(t *testing.T) {
 	} {
 		ln := listen(t, tt.network, tt.at)
 		want := bound{netip.MustParseAddr(tt.addr), port(ln.Addr()), tt.v6only}
-		b, _, err := here.listening(proofFor(t, here, fdOf(t, ln)), want.port)
+		b, _, err := here.findListening(proofFor(t, here, fdOf(t, ln)), want.port)
 		if err != nil || b != want {
 			t.Errorf("%s %s: %+v, %v, want %+v", tt.network, tt.at, b, err, want)
 		}
-		if _, _, err := there.listening(proofFor(t, here, fdOf(t, ln)), want.port); !errors.Is(err, errSocket) {
+		if _, _, err := there.findListening(proofFor(t, here, fdOf(t, ln)), want.port); !errors.Is(err, errSocket) {
 			t.Errorf("of another namespace: %v", err)
 		}
-		if _, _, err := here.listening(proofFor(t, here, fdOf(t, listen(t, tt.network, tt.at))), want.port); !errors.Is(err, errSocket) {
+		if _, _, err := here.findListening(proofFor(t, here, fdOf(t, listen(t, tt.network, tt.at))), want.port); !errors.Is(err, errSocket) {
 			t.Errorf("by another listener: %v", err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestNoDiag(t *testing.T) {
 	defer d.close()
 	const unknown = 253 // for experiments (RFC 3692)
 	any := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.request(request(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
+	if _, err := d.sendRequest(diagRequest(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
 		t.Error(err)
 	}
 }
@@ -130,25 +130,28 @@ func TestConnectedSocket(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", tt.at, m, err, conn.key)
 		}
 		local, remote := m.Server, m.Client
-		if of, err := here.connected(server, local, remote, 0); err != nil || of.zone != 0 || of.cookie == 0 {
+		if of, err := here.findConnected(server, local, remote, 0); err != nil || of.zone != 0 || of.cookie == 0 {
 			t.Errorf("%s: %+v, %v", tt.at, of, err)
 		}
-		if _, err := here.connected(client, remote, local, 0); err != nil {
+		if _, err := here.findConnected(client, remote, local, 0); err != nil {
 			t.Errorf("%s: the client's end: %v", tt.at, err)
 		}
 		for name, err := range map[string]error{
-			"the peer's proof":   func() error { _, err := here.connected(client, local, remote, 0); return err }(),
-			"a listener's proof": func() error { _, err := here.connected(proofFor(t, here, fdOf(t, ln)), local, remote, 0); return err }(),
-			"no proof":           func() error { _, err := here.connected(proof{}, local, remote, 0); return err }(),
+			"the peer's proof": func() error { _, err := here.findConnected(client, local, remote, 0); return err }(),
+			"a listener's proof": func() error {
+				_, err := here.findConnected(proofFor(t, here, fdOf(t, ln)), local, remote, 0)
+				return err
+			}(),
+			"no proof": func() error { _, err := here.findConnected(proof{}, local, remote, 0); return err }(),
 			"another owner": func() error {
-				_, err := here.connected(proof{server.inode, server.uid + 1}, local, remote, 0)
+				_, err := here.findConnected(proof{server.inode, server.uid + 1}, local, remote, 0)
 				return err
 			}(),
 			"another connection": func() error {
-				_, err := here.connected(server, local, netip.AddrPortFrom(remote.Addr(), remote.Port()^1), 0)
+				_, err := here.findConnected(server, local, netip.AddrPortFrom(remote.Addr(), remote.Port()^1), 0)
 				return err
 			}(),
-			"another namespace": func() error { _, err := there.connected(server, local, remote, 0); return err }(),
+			"another namespace": func() error { _, err := there.findConnected(server, local, remote, 0); return err }(),
 		} {
 			if !errors.Is(err, errSocket) {
 				t.Errorf("%s: %s: %v", tt.at, name, err)
@@ -204,7 +207,7 @@ func TestRoutes(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "192.0.2.1": false, "2001:db8::1": false, "0.0.0.0": true,
 	} {
-		if got := r.local(netip.MustParseAddr(addr), 0); got != want && addr != "0.0.0.0" {
+		if got := r.isLocal(netip.MustParseAddr(addr), 0); got != want && addr != "0.0.0.0" {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}
@@ -213,11 +216,11 @@ func TestRoutes(t *testing.T) {
 	if err := ns.Do(func() (err error) { far, err = openRoutes(); return err }); err != nil {
 		t.Fatal(err)
 	}
-	if far.local(netip.MustParseAddr("127.0.0.1"), 0) {
+	if far.isLocal(netip.MustParseAddr("127.0.0.1"), 0) {
 		t.Error("a namespace whose loopback is down has 127.0.0.1")
 	}
 	far.close()
-	if far.local(netip.MustParseAddr("127.0.0.1"), 0) {
+	if far.isLocal(netip.MustParseAddr("127.0.0.1"), 0) {
 		t.Error("it answers when it is closed")
 	}
 }

@@ -80,10 +80,10 @@ func (p *peer) sendLocked(m peerMessage, fds ...int) bool {
 	return true
 }
 
-// listens reports whether it has a listener for a connection. The Server's lock is
+// hasListener reports whether it has a listener for a connection. The Server's lock is
 // held.
-func (p *peer) listens(key wire.Key) bool {
-	return p.ports[key.Server.Port()] > 0 && taken(p.bounds, key.Server)
+func (p *peer) hasListener(key wire.Key) bool {
+	return p.ports[key.Server.Port()] > 0 && isTaken(p.bounds, key.Server)
 }
 
 // Peer serves the connection to the broker of another node, a connected Unix
@@ -109,7 +109,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		return err
 	}
 	to := socketPeer{Outbox: out}
-	if err := to.send(s.self()); err != nil {
+	if err := to.send(s.describeSelf()); err != nil {
 		return err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
@@ -125,7 +125,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		b, fds, err := in.Next()
 		lost := errors.Is(err, rpc.ErrNoDescriptors)
 		if lost {
-			s.lost()
+			s.logLost()
 		}
 		if err != nil && !lost {
 			s.strangers.Throw(fds...)
@@ -137,7 +137,7 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 		var m peerMessage
 		if err = m.UnmarshalBinary(b); err == nil {
 			switch {
-			case !lost && len(fds) != m.Type.descriptors():
+			case !lost && len(fds) != m.Type.countDescriptors():
 				err = fmt.Errorf("%w: %v with %d descriptors", wire.ErrRule, m.Type, len(fds))
 			case p == nil && m.Type != peerNode:
 				err = fmt.Errorf("%w: first message is %v, not NODE", wire.ErrRule, m.Type)
@@ -146,14 +146,14 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 					s.count.RefusedPeers.Add(1)
 					break
 				}
-				to.version, _ = m.agreed() // else it was no message
+				to.version, _ = m.agreedVersion() // else it was no message
 				s.carriesOn(m.Node, to.version)
 				p = s.newPeer(m, to)
 				if err = s.addPeer(p); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
 			default:
-				if err = p.speaks(m); err == nil {
+				if err = p.checkVersion(m); err == nil {
 					err = s.fromPeer(p, m, fds, lost)
 				}
 			}
@@ -169,8 +169,8 @@ func (s *Server) Peer(conn *net.UnixConn) error {
 	}
 }
 
-// speaks returns an error unless a message has the version of the session.
-func (p *peer) speaks(m peerMessage) error {
+// checkVersion returns an error unless a message has the version of the session.
+func (p *peer) checkVersion(m peerMessage) error {
 	if m.Type == peerNode || m.Version == p.version {
 		return nil
 	}
@@ -190,14 +190,14 @@ func (s *Server) carriesOn(node uint16, version uint8) {
 	s.cfg.Carrier.Speak(fabric.NodeID(node), carried)
 }
 
-// self is what this broker says about itself.
-func (s *Server) self() peerMessage {
+// describeSelf is what this broker says about itself.
+func (s *Server) describeSelf() peerMessage {
 	return peerMessage{Type: peerNode, ID: uint32(peerVersions.Newest), Node: s.cfg.Node, Addrs: *s.addrs.Load()}
 }
 
 // newPeer makes a peer of what it says about itself.
 func (s *Server) newPeer(m peerMessage, out toPeer) *peer {
-	version, _ := m.agreed() // or it is in this process
+	version, _ := m.agreedVersion() // or it is in this process
 	return &peer{s: s, node: m.Node, version: version, addrs: m.Addrs, out: out,
 		denied: make(map[netip.Addr]bool), bounds: make(map[bound]int), ports: make(map[uint16]int), offers: make(map[handID]*offer)}
 }
@@ -350,7 +350,7 @@ func (s *Server) fromPeer(p *peer, m peerMessage, fds rpc.Descriptors, lost bool
 	case peerHand:
 		return s.receiveOffer(p, m, fds, lost)
 	case peerFound:
-		s.confirm(p, m.ID)
+		s.confirmOffer(p, m.ID)
 		return nil
 	}
 	s.mu.Lock()
@@ -426,11 +426,11 @@ func (p *peer) sentResultLocked(s *Server, o *offer, why wire.Reason) {
 	}
 }
 
-// confirm tells a peer, which has found the server's socket for an offer, whether the client's
+// confirmOffer tells a peer, which has found the server's socket for an offer, whether the client's
 // socket is still the one that the offer was made for. If so, it also was when the peer looked, and
 // both sockets belong to one connection: only one socket at a time has the client's address and
 // port.
-func (s *Server) confirm(p *peer, id uint32) {
+func (s *Server) confirmOffer(p *peer, id uint32) {
 	s.mu.Lock()
 	o := p.offers[handID{id, true}]
 	if o == nil || o.stands || s.closed || p.gone {
@@ -441,7 +441,7 @@ func (s *Server) confirm(p *peer, id uint32) {
 	s.mu.Unlock()
 	same, err := true, error(nil)
 	if o.socket.cookie != 0 {
-		same, err = s.diag.stands(o.socket, o.key.Client, o.key.Server)
+		same, err = s.diag.isStanding(o.socket, o.key.Client, o.key.Server)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -498,7 +498,7 @@ func (s *Server) receiveOffer(p *peer, m peerMessage, fds rpc.Descriptors, lost 
 	if why == 0 && (m.pair == nil && s.byAddr[key.Client.Addr()] != p || !s.listensLocked(key)) {
 		why = wire.NoListener
 	}
-	if why == 0 && 2*p.offersHeld >= share() {
+	if why == 0 && 2*p.offersHeld >= descriptorShare() {
 		why = wire.TooMany
 	}
 	if why != 0 {

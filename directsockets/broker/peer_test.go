@@ -39,7 +39,7 @@ func join(t *testing.T, a, b *Server, socket bool) (disconnect func()) {
 		}
 		return func() {
 			a.mu.Lock()
-			p := keys(a.peers)[0]
+			p := keysOf(a.peers)[0]
 			a.mu.Unlock()
 			a.dropPeer(p)
 		}
@@ -226,7 +226,7 @@ func TestHandOverFromElsewhere(t *testing.T) {
 	reason(t, refused, wire.NoListener)
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
-	if n := keys(f.a.peers)[0].nextID; n != 0 {
+	if n := keysOf(f.a.peers)[0].nextID; n != 0 {
 		t.Errorf("%d offers were handed over", n)
 	}
 }

@@ -68,10 +68,10 @@ const (
 	flagIPv4   = 2
 )
 
-func (t peerType) valid() bool { return t >= peerNode && t <= peerStands }
+func (t peerType) isValid() bool { return t >= peerNode && t <= peerStands }
 
-// descriptors is how many come with a message of this type.
-func (t peerType) descriptors() int {
+// countDescriptors is how many come with a message of this type.
+func (t peerType) countDescriptors() int {
 	if t == peerHand {
 		return 2
 	}
@@ -79,7 +79,7 @@ func (t peerType) descriptors() int {
 }
 
 func (t peerType) String() string {
-	if !t.valid() {
+	if !t.isValid() {
 		return fmt.Sprintf("peerType(%d)", uint8(t))
 	}
 	return [...]string{"NODE", "PORT", "HAND", "RESULT", "RETRACT", "FOUND", "STANDS"}[t-peerNode]
@@ -104,8 +104,9 @@ type peerMessage struct {
 	payer levels
 }
 
-// agreed is the version of a session with a broker that has said this NODE. ok: there is one.
-func (m peerMessage) agreed() (version uint8, ok bool) {
+// agreedVersion is the version of a session with a broker that has said this NODE. ok: there is
+// one.
+func (m peerMessage) agreedVersion() (version uint8, ok bool) {
 	return peerVersions.Common(rpc.Said(m.Version, uint64(m.ID)))
 }
 
@@ -120,7 +121,7 @@ func (m peerMessage) forVersion(version uint8) peerMessage {
 
 // AppendBinary implements encoding.BinaryAppender.
 func (m peerMessage) AppendBinary(b []byte) ([]byte, error) {
-	if !m.Type.valid() || len(m.Addrs) > maxAddrs {
+	if !m.Type.isValid() || len(m.Addrs) > maxAddrs {
 		return b, fmt.Errorf("%w: %v, %d addresses", wire.ErrMessage, m.Type, len(m.Addrs))
 	}
 	begin := len(b)
@@ -170,7 +171,7 @@ func (m *peerMessage) UnmarshalBinary(b []byte) error {
 	n := peerMessage{Type: peerType(b[peerTypeOff]), Version: b[peerVersionOff], ID: binary.LittleEndian.Uint32(b[peerIDOff:])}
 	known := peerVersions.Has(n.Version)
 	if n.Type == peerNode && n.Version > 0 {
-		_, known = n.agreed()
+		_, known = n.agreedVersion()
 	}
 	if !known {
 		return fmt.Errorf("%w: version %d, this speaks %v: update one of them", wire.ErrMessage, n.Version, peerVersions)

@@ -61,14 +61,16 @@ func newQuota(fast time.Duration, limits ...int) *quota {
 	return q
 }
 
-// share is how many descriptors a user may hold.
-func share() int { return descriptorLimit() / 2 }
+// descriptorShare is how many descriptors a user may hold.
+func descriptorShare() int { return descriptorLimit() / 2 }
 
 // The limits of all levels.
 func containerQuota() *quota {
 	return newQuota(1, maxClients/4, descriptorLimit()/16, maxListeners/2)
 }
-func userQuota(fast time.Duration) *quota { return newQuota(fast, maxClients, share(), maxListeners) }
+func userQuota(fast time.Duration) *quota {
+	return newQuota(fast, maxClients, descriptorShare(), maxListeners)
+}
 func allQuota() *quota {
 	return newQuota(4, 2*maxClients, descriptorLimit()/4*3, 4*maxListeners)
 }
@@ -106,16 +108,16 @@ func (qs *quotas) levelsOf(o owner) levels {
 	return levels{first, quotaOf(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
 }
 
-// release ends a use of levels by an owner that holds nothing.
-func (qs *quotas) release(o owner) {
+// releaseOwner ends a use of levels by an owner that holds nothing.
+func (qs *quotas) releaseOwner(o owner) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if o.home != "" {
-		unuse(qs.containers, o.home)
+		removeUnused(qs.containers, o.home)
 	} else {
-		unuse(qs.outside, o.account)
+		removeUnused(qs.outside, o.account)
 	}
-	unuse(qs.users, o.account)
+	removeUnused(qs.users, o.account)
 }
 
 func quotaOf[K comparable](m map[K]*quota, k K, make func() *quota) *quota {
@@ -126,7 +128,7 @@ func quotaOf[K comparable](m map[K]*quota, k K, make func() *quota) *quota {
 	return m[k]
 }
 
-func unuse[K comparable](m map[K]*quota, k K) {
+func removeUnused[K comparable](m map[K]*quota, k K) {
 	if m[k].uses--; m[k].uses == 0 {
 		delete(m, k)
 	}

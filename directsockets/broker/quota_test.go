@@ -61,7 +61,7 @@ func TestContainersAreApart(t *testing.T) {
 	var all []*session
 	defer func() {
 		for _, c := range all {
-			c.s.dismiss(c)
+			c.s.dismissSession(c)
 		}
 		g.nothingHeld(t, a, b)
 	}()
@@ -103,7 +103,7 @@ func TestContainersAreApart(t *testing.T) {
 		t.Error("another user's container: ", err)
 	}
 	all = append(all, other)
-	a.dismiss(first[0])
+	a.dismissSession(first[0])
 	again, err := a.member(caller.Guest, "first")
 	if err != nil {
 		t.Error("after one has gone: ", err)
@@ -120,9 +120,9 @@ func TestContainersListenApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { s.dismiss(c) })
+			t.Cleanup(func() { s.dismissSession(c) })
 			for id := range wire.MaxListeners {
-				if err := c.listen(uint32(id+1), bound{addr: ap("127.0.0.2:1").Addr(), port: uint16(i + 1)}); err != nil {
+				if err := c.addListener(uint32(id+1), bound{addr: ap("127.0.0.2:1").Addr(), port: uint16(i + 1)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -139,9 +139,9 @@ func TestContainersListenApart(t *testing.T) {
 	}
 	a, _ := s.member(caller.Guest, "slow")
 	b, _ := s.member(caller.Guest, "quick")
-	defer s.dismiss(a)
-	defer s.dismiss(b)
-	at := nanotime()
+	defer s.dismissSession(a)
+	defer s.dismissSession(b)
+	at := monotonicTime()
 	for range 100 {
 		a.user.levels.chargeTime(at, 10*time.Millisecond)
 	}
@@ -230,13 +230,13 @@ func TestListenersPay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.dismiss(c)
+	defer s.dismissSession(c)
 	charged := func(what string, atLeast, below time.Duration, change func()) {
 		t.Helper()
 		for _, q := range c.user.levels {
 			q.pace.due.Store(0)
 		}
-		began := nanotime()
+		began := monotonicTime()
 		change()
 		if got := time.Duration(max(0, c.user.levels.dueTime()-began)); got < atLeast || got >= below {
 			t.Errorf("%s: charged %v, want %v to %v", what, got, atLeast, below)
@@ -252,7 +252,7 @@ func TestListenersPay(t *testing.T) {
 	}
 	brokertest.Eventually(t, "a round is measured", func() bool {
 		listen(1)()
-		c.unlisten(1)
+		c.removeListener(1)
 		return g.shown.Load() > 0
 	})
 	quiet := func() {
@@ -278,7 +278,7 @@ func TestListenersPay(t *testing.T) {
 	set()
 	charged("the second", 0, round, listen(2))
 	set()
-	charged("one of two", 0, round, func() { c.unlisten(1) })
+	charged("one of two", 0, round, func() { c.removeListener(1) })
 	set()
-	charged("the last", 2*paceShare*round, 3*paceShare*round, func() { c.unlisten(2) })
+	charged("the last", 2*paceShare*round, 3*paceShare*round, func() { c.removeListener(2) })
 }

@@ -44,7 +44,7 @@ func (r *refusals) noteRefused(pid int, u *usage) {
 	if r.bySlot == nil {
 		r.bySlot = make([]refusal, maxRefusals)
 	}
-	r.bySlot[pid%maxRefusals] = refusal{pid, nanotime(), u}
+	r.bySlot[pid%maxRefusals] = refusal{pid, monotonicTime(), u}
 }
 
 // lastOwner returns the owner of a process that was refused lately; nil: it was not.
@@ -58,7 +58,7 @@ func (r *refusals) lastOwner(conn *net.UnixConn) *usage {
 	if err != nil || pid <= 0 {
 		return nil
 	}
-	if is := r.bySlot[pid%maxRefusals]; is.pid == pid && nanotime()-is.when < int64(refusedTime) {
+	if is := r.bySlot[pid%maxRefusals]; is.pid == pid && monotonicTime()-is.when < int64(refusedTime) {
 		return is.user
 	}
 	return nil

@@ -50,9 +50,9 @@ const (
 	routeReqLen = unix.SizeofNlMsghdr + unix.SizeofRtMsg
 )
 
-// local reports whether packets to an address are delivered in the namespace
+// isLocal reports whether packets to an address are delivered in the namespace
 // itself (RTM_GETROUTE: type local).
-func (r *routes) local(a netip.Addr, zone uint32) bool {
+func (r *routes) isLocal(a netip.Addr, zone uint32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fd < 0 {

@@ -236,7 +236,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		go func() {
 			defer s.work.Done()
-			s.client(conn)
+			s.serveClient(conn)
 		}()
 	}
 	return nil
@@ -265,7 +265,7 @@ func (s *Server) Close() error {
 	s.stop()
 	s.waiting.timer.Stop()
 	s.handed.timer.Stop()
-	sessions, peers := keys(s.sessions), keys(s.peers)
+	sessions, peers := keysOf(s.sessions), keysOf(s.peers)
 	s.mu.Unlock()
 	for _, c := range sessions {
 		c.endByBroker()
@@ -308,7 +308,7 @@ func (s *Server) waitGoroutines() {
 	}
 }
 
-func keys[K comparable, V any](m map[K]V) []K {
+func keysOf[K comparable, V any](m map[K]V) []K {
 	all := make([]K, 0, len(m))
 	for k := range m {
 		all = append(all, k)
@@ -316,8 +316,8 @@ func keys[K comparable, V any](m map[K]V) []K {
 	return all
 }
 
-// client serves a connection until it ends.
-func (s *Server) client(conn *net.UnixConn) {
+// serveClient serves a connection until it ends.
+func (s *Server) serveClient(conn *net.UnixConn) {
 	out, err := rpc.NewOutbox(conn, maxQueue)
 	if err != nil {
 		conn.Close()
@@ -356,8 +356,8 @@ func (s *Server) mayTell() bool {
 // shortTime is the time between two lines about missing descriptors.
 const shortTime = time.Minute
 
-// lost logs that descriptors could not be received.
-func (s *Server) lost() {
+// logLost logs that descriptors could not be received.
+func (s *Server) logLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.short.IsZero() || time.Since(s.short) >= shortTime {

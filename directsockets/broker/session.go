@@ -59,13 +59,13 @@ func (c *session) answerClient(conn *net.UnixConn) error {
 	if c.conn, err = conn.SyscallConn(); err != nil {
 		return err
 	}
-	if err := c.identify(); err != nil {
+	if err := c.identifyClient(); err != nil {
 		return err
 	}
 	if err := c.s.addSession(c); err != nil {
 		return err
 	}
-	if err := c.pause(connectCost); err != nil {
+	if err := c.payCost(connectCost); err != nil {
 		return err
 	}
 	in, err := rpc.NewInbound(conn, wire.MaxLen, wire.MaxDescriptors)
@@ -84,7 +84,7 @@ func (c *session) answerClient(conn *net.UnixConn) error {
 		var m wire.Message
 		lost := err != nil
 		if lost {
-			c.s.lost()
+			c.s.logLost()
 		}
 		if err = m.UnmarshalBinary(b); err == nil {
 			switch {
@@ -98,12 +98,12 @@ func (c *session) answerClient(conn *net.UnixConn) error {
 				greeted = true
 				if c.version, _ = m.Agreed(); lost { // there is one, or it was no message
 					err = errors.Join(rpc.ErrNoDescriptors, c.sendRefusal(m.ID, wire.TooMany))
-				} else if err = c.hello(m, fds); err == nil {
+				} else if err = c.answerHello(m, fds); err == nil {
 					err = conn.SetReadDeadline(time.Time{})
 				}
 			default:
 				if m.Type != wire.Listen { // which is charged what it costs
-					err = c.pause(paceCost)
+					err = c.payCost(paceCost)
 				}
 				if err == nil {
 					err = c.handleMessage(m, fds, lost)
@@ -117,23 +117,23 @@ func (c *session) answerClient(conn *net.UnixConn) error {
 	}
 }
 
-// unlimited says that the client is root outside of containers, whose limits are the process's.
-func (c *session) unlimited() bool {
+// isUnlimited says that the client is root outside of containers, whose limits are the process's.
+func (c *session) isUnlimited() bool {
 	return c.account.Unlimited() && c.home.Group == "" && !c.s.cfg.Limited
 }
 
-// pause charges a cost, and waits if the client's owner asks too much. Root may ask as much as it
+// payCost charges a cost, and waits if the client's owner asks too much. Root may ask as much as it
 // likes.
-func (c *session) pause(cost time.Duration) error {
-	if c.unlimited() {
+func (c *session) payCost(cost time.Duration) error {
+	if c.isUnlimited() {
 		return nil
 	}
-	return c.sleep(c.user.levels.chargeTime(nanotime(), cost))
+	return c.sleepFor(c.user.levels.chargeTime(monotonicTime(), cost))
 }
 
-// sleep waits for d. io.EOF: the client has hung up after HELLO. Nothing that it has sent since
+// sleepFor waits for d. io.EOF: the client has hung up after HELLO. Nothing that it has sent since
 // would last, and nobody reads the answers, so its remaining messages are not answered.
-func (c *session) sleep(d time.Duration) error {
+func (c *session) sleepFor(d time.Duration) error {
 	const look = time.Second
 	for ; d > 0; d -= look {
 		if c.conn != nil && c.stats >= 0 && hungUp(c.conn) {
@@ -153,8 +153,8 @@ func (c *session) sleep(d time.Duration) error {
 // chargeTime charges processor time that the client's messages take beyond what is charged for
 // each.
 func (c *session) chargeTime(spent time.Duration) {
-	if spent > 0 && !c.unlimited() {
-		c.user.levels.chargeTime(nanotime(), paceShare*spent)
+	if spent > 0 && !c.isUnlimited() {
+		c.user.levels.chargeTime(monotonicTime(), paceShare*spent)
 	}
 }
 
@@ -167,8 +167,8 @@ func hungUp(conn syscall.RawConn) (gone bool) {
 	return gone
 }
 
-// identify finds out who has connected.
-func (c *session) identify() error {
+// identifyClient finds out who has connected.
+func (c *session) identifyClient() error {
 	var who caller.Caller
 	var home caller.Home
 	var cookie uint64
@@ -196,7 +196,7 @@ func (c *session) identify() error {
 	return nil
 }
 
-func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
+func (c *session) answerHello(m wire.Message, fds rpc.Descriptors) error {
 	if err := connstats.Check(fds[0]); err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (c *session) hello(m wire.Message, fds rpc.Descriptors) error {
 		_ = unix.Close(t.fd)
 	}
 	c.greeted.Store(true)
-	return c.reply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
+	return c.sendReply(wire.Message{Type: wire.Welcome, ID: m.ID, Node: c.s.cfg.Node, Features: wire.FeatureUDP | wire.FeatureFlow}, c.s.page.Fd())
 }
 
 // handleMessage does what one message asks. lost: its descriptors could not be received.
@@ -228,31 +228,31 @@ func (c *session) handleMessage(m wire.Message, fds rpc.Descriptors, lost bool) 
 		if lost {
 			return c.sendRefusal(m.ID, wire.TooMany)
 		}
-		b, err := c.listener(m, fds)
+		b, err := c.checkListener(m, fds)
 		if err != nil {
 			return c.sendRefusal(m.ID, reasonOf(err))
 		}
-		return c.listen(m.ID, b)
+		return c.addListener(m.ID, b)
 	case wire.Unlisten:
-		c.unlisten(m.ID)
+		c.removeListener(m.ID)
 	case wire.Offer:
 		if lost {
 			return c.sendRefusal(m.ID, wire.TooMany)
 		}
-		of, err := c.connection(m.Client, m.Server, m.Interface, fds)
+		of, err := c.checkConnection(m.Client, m.Server, m.Interface, fds)
 		if err != nil {
 			return c.sendRefusal(m.ID, reasonOf(err))
 		}
-		return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, socket: of}, fds, 1)
+		return c.takeOffer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, socket: of}, fds, 1)
 	case wire.Withdraw:
-		c.s.withdraw(c, m.Nonce)
+		c.s.withdrawOffer(c, m.Nonce)
 	case wire.Claim:
 		if lost {
-			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
+			return c.sendReply(wire.Message{Type: wire.None, ID: m.ID})
 		}
-		of, err := c.connection(m.Server, m.Client, m.Interface, fds)
+		of, err := c.checkConnection(m.Server, m.Client, m.Interface, fds)
 		if err != nil { // the connection may have ended meanwhile
-			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
+			return c.sendReply(wire.Message{Type: wire.None, ID: m.ID})
 		}
 		return c.handOverSegment(m.ID, wire.Key{Client: m.Client, Server: m.Server, Zone: of.zone}, of)
 	default:
@@ -273,11 +273,11 @@ func (c *session) answerUDP(m wire.Message, fds rpc.Descriptors) error {
 	case m.Type == wire.Claim && err == nil:
 		return c.claimUDP(m, p)
 	case m.Type == wire.Claim:
-		return c.reply(wire.Message{Type: wire.None, ID: m.ID})
+		return c.sendReply(wire.Message{Type: wire.None, ID: m.ID})
 	case m.Type == wire.Offer && err == nil:
 		var f flowEnds
 		if f, err = c.flowOffer(m, p); err == nil {
-			return c.offer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server}, flow: &f}, fds, 1)
+			return c.takeOffer(m, &offer{key: wire.Key{Client: m.Client, Server: m.Server}, flow: &f}, fds, 1)
 		}
 	}
 	return c.sendRefusal(m.ID, reasonOf(err))
@@ -292,25 +292,25 @@ func reasonOf(err error) wire.Reason {
 	return wire.TooMany
 }
 
-// connection checks that the client has shown the socket of the connection from local to remote. It
-// closes the descriptor that was shown, if it is a socket's.
-func (c *session) connection(local, remote netip.AddrPort, ifindex uint32, fds rpc.Descriptors) (of shadow, err error) {
+// checkConnection checks that the client has shown the socket of the connection from local to
+// remote. It closes the descriptor that was shown, if it is a socket's.
+func (c *session) checkConnection(local, remote netip.AddrPort, ifindex uint32, fds rpc.Descriptors) (of shadow, err error) {
 	p, err := proofOf(fds[0], c.s.diag.dev)
 	if err != nil {
 		return of, err
 	}
 	fds.Drop(0)
-	return c.s.diag.connected(p, local, remote, ifindex)
+	return c.s.diag.findConnected(p, local, remote, ifindex)
 }
 
-// listener returns what LISTEN announces: a listening socket or, for one that is closed,
+// checkListener returns what LISTEN announces: a listening socket or, for one that is closed,
 // the address at which it accepted the connection that is shown.
-func (c *session) listener(m wire.Message, fds rpc.Descriptors) (bound, error) {
+func (c *session) checkListener(m wire.Message, fds rpc.Descriptors) (bound, error) {
 	if m.Client.Port() != 0 {
-		if err := c.pause(paceCost); err != nil {
+		if err := c.payCost(paceCost); err != nil {
 			return bound{}, err
 		}
-		_, err := c.connection(m.Server, m.Client, m.Interface, fds)
+		_, err := c.checkConnection(m.Server, m.Client, m.Interface, fds)
 		return bound{addr: m.Server.Addr(), port: m.Server.Port()}, err
 	}
 	p, err := proofOf(fds[0], c.s.diag.dev)
@@ -318,23 +318,23 @@ func (c *session) listener(m wire.Message, fds rpc.Descriptors) (bound, error) {
 		return bound{}, err
 	}
 	fds.Drop(0)
-	if c.unlimited() {
-		b, _, err := c.s.diag.listening(p, m.Server.Port())
+	if c.isUnlimited() {
+		b, _, err := c.s.diag.findListening(p, m.Server.Port())
 		return b, err
 	}
 	// How long the kernel looks depends on what listens there.
 	u := c.user
-	charged, wait := u.listen.before(u.levels, nanotime())
-	if err := c.sleep(wait); err != nil {
+	charged, wait := u.listen.chargeBefore(u.levels, monotonicTime())
+	if err := c.sleepFor(wait); err != nil {
 		return bound{}, err
 	}
-	b, spent, err := c.s.diag.listening(p, m.Server.Port())
-	u.listen.after(u.levels, nanotime(), charged, spent)
+	b, spent, err := c.s.diag.findListening(p, m.Server.Port())
+	u.listen.chargeAfter(u.levels, monotonicTime(), charged, spent)
 	return b, err
 }
 
-// listen puts a listener into the tables.
-func (c *session) listen(id uint32, b bound) error {
+// addListener puts a listener into the tables.
+func (c *session) addListener(id uint32, b bound) error {
 	ok, err := c.s.addListener(c, id, b)
 	if err == nil && !ok {
 		return c.sendRefusal(id, wire.TooMany)
@@ -342,10 +342,10 @@ func (c *session) listen(id uint32, b bound) error {
 	return err
 }
 
-func (c *session) unlisten(id uint32) {
+func (c *session) removeListener(id uint32) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	spent := measuring()
+	spent := beginMeasure()
 	if l := c.listeners[id]; l != nil {
 		delete(c.listeners, id)
 		c.s.removeListenerLocked(l)
@@ -357,9 +357,9 @@ func (c *session) unlisten(id uint32) {
 	c.chargeTime(spent() - paceCost/paceShare) // that is charged already
 }
 
-// offer takes the segment and the doorbell of o, fds[at] and the next, unless it
+// takeOffer takes the segment and the doorbell of o, fds[at] and the next, unless it
 // refuses them. o.of is the zero shadow in a process that is taken at its word.
-func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) error {
+func (c *session) takeOffer(m wire.Message, o *offer, fds rpc.Descriptors, at int) error {
 	magic := segMagic
 	if o.flow != nil {
 		magic = flowMagic
@@ -379,7 +379,7 @@ func (c *session) offer(m wire.Message, o *offer, fds rpc.Descriptors, at int) e
 
 // handOverSegment hands over the segment that waits for a connection; of is the server's socket.
 func (c *session) handOverSegment(id uint32, key wire.Key, of shadow) error {
-	standing := c.s.standing(key, of)
+	standing := c.s.standingOffer(key, of)
 	if standing != nil && !c.s.mayClaim(c, key, standing) {
 		c.s.mu.Lock()
 		c.s.endOfferLocked(standing, wire.SwitchedOff)
@@ -388,18 +388,18 @@ func (c *session) handOverSegment(id uint32, key wire.Key, of shadow) error {
 	}
 	o := c.s.takeOffer(c, key, standing)
 	if o == nil {
-		return c.reply(wire.Message{Type: wire.None, ID: id})
+		return c.sendReply(wire.Message{Type: wire.None, ID: id})
 	}
 	// Who has read the reply may have closed them already: then this is the last.
-	defer func() { c.user.quickly(rpc.Descriptors{o.seg, o.bell}) }()
-	return c.reply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
+	defer func() { c.user.closeQuickly(rpc.Descriptors{o.seg, o.bell}) }()
+	return c.sendReply(wire.Message{Type: wire.Grant, ID: id, Nonce: o.nonce, Client: o.ends.Client, Server: o.ends.Server}, o.seg, o.bell)
 }
 
 func (c *session) sendRefusal(id uint32, why wire.Reason) error {
 	if why == wire.NotOwner {
 		c.s.count.NotOwners.Add(1)
 	}
-	return c.reply(wire.Message{Type: wire.Refused, ID: id, Reason: why})
+	return c.sendReply(wire.Message{Type: wire.Refused, ID: id, Reason: why})
 }
 
 // endByBroker ends the connection because the broker ends.
@@ -425,8 +425,8 @@ func postRefused(out replies, why wire.Reason) {
 	}
 }
 
-// reply sends a message to the client. An error is its end.
-func (c *session) reply(m wire.Message, fds ...int) error {
+// sendReply sends a message to the client. An error is its end.
+func (c *session) sendReply(m wire.Message, fds ...int) error {
 	m.Version = c.version
 	b, err := m.AppendBinary(make([]byte, 0, wire.MaxLen))
 	if err != nil {
@@ -437,8 +437,8 @@ func (c *session) reply(m wire.Message, fds ...int) error {
 
 // removeClient removes the client.
 func (c *session) removeClient() {
-	c.s.dismiss(c)    // nobody looks at its statistics any more
-	if c.stats >= 0 { // it was not admitted
+	c.s.dismissSession(c) // nobody looks at its statistics any more
+	if c.stats >= 0 {     // it was not admitted
 		_ = unix.Close(c.stats)
 		c.stats = -1
 	}

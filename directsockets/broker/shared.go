@@ -119,7 +119,7 @@ func (s *Server) sumUp(o owner, u *usage) {
 		}
 		fd := u.ended[0]
 		s.mu.Unlock()
-		if wait := u.levels.chargeTime(nanotime(), 0); wait > 0 && len(u.levels) > 1 {
+		if wait := u.levels.chargeTime(monotonicTime(), 0); wait > 0 && len(u.levels) > 1 {
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -142,11 +142,11 @@ func (s *Server) sumUp(o owner, u *usage) {
 func (s *Server) readEnded(u *usage, fd int) (sums map[netip.Addr]connstats.Total) {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()
-	spent := measured(func() {
+	spent := measureTime(func() {
 		budget := maxRead
 		sums = connstats.Sum(fd, s.shared.met.hasAddr, &budget)
 	})
-	u.levels.chargeTime(nanotime(), paceShare*spent)
+	u.levels.chargeTime(monotonicTime(), paceShare*spent)
 	return sums
 }
 

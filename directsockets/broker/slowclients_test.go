@@ -61,20 +61,20 @@ func TestShare(t *testing.T) {
 	}
 	for admit() == nil {
 	}
-	if n := min(maxClients, share()/2); len(all) != n {
+	if n := min(maxClients, descriptorShare()/2); len(all) != n {
 		t.Errorf("%d clients, want %d", len(all), n)
 	}
 	other := &session{s: s, account: uid + 1, stats: -1}
 	if err := s.addSession(other); err != nil {
 		t.Errorf("another user: %v", err)
 	}
-	s.dismiss(other)
-	s.dismiss(all[0])
+	s.dismissSession(other)
+	s.dismissSession(all[0])
 	if err := admit(); err != nil {
 		t.Errorf("after one has gone: %v", err)
 	}
 	for _, c := range all[1:] {
-		s.dismiss(c)
+		s.dismissSession(c)
 	}
 	if len(s.users) != 0 || len(s.sessions) != 0 {
 		t.Errorf("%d users, %d sessions", len(s.users), len(s.sessions))
@@ -170,7 +170,7 @@ func TestSlowDescriptors(t *testing.T) {
 		}
 		ends[1].Close()
 		go func() { // only now: whoever closes last takes an hour
-			s.client(ends[0])
+			s.serveClient(ends[0])
 			served <- struct{}{}
 		}()
 	}
@@ -221,7 +221,7 @@ func TestQuickClose(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	bin.Do(func() { <-end }) // so that it keeps what it is given
-	p.s.withdraw(o.from, b.nonce)
+	p.s.withdrawOffer(o.from, b.nonce)
 	if n := bin.Len(); n > 1 || !b.ended() {
 		t.Errorf("%d descriptors are to be closed by another goroutine", n-1)
 	}

@@ -31,8 +31,8 @@ type bound struct {
 	v6only bool // :: is not for IPv4, too
 }
 
-// accepts reports whether a connection to an address comes to the socket.
-func (b bound) accepts(a netip.Addr) bool {
+// isAccepting reports whether a connection to an address comes to the socket.
+func (b bound) isAccepting(a netip.Addr) bool {
 	switch {
 	case !b.addr.IsUnspecified():
 		return b.addr == a

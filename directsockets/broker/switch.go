@@ -36,8 +36,8 @@ type Rule struct {
 // minID is how many digits of a container's ID name it.
 const minID = 12
 
-// matches reports whether the Rule is about a connection, as far as one of its ends knows.
-func (r *Rule) matches(e switchEnd, draw uint32) bool {
+// isMatching reports whether the Rule is about a connection, as far as one of its ends knows.
+func (r *Rule) isMatching(e switchEnd, draw uint32) bool {
 	return (r.Share == 0 || int(draw%100) < r.Share) && r.In(e.names) && (r.PID == 0 || r.PID == e.pid) &&
 		(r.coversServer(e.server) || e.sender.IsValid() && r.coversServer(e.sender))
 }
@@ -49,7 +49,7 @@ func (r *Rule) coversServer(server netip.AddrPort) bool {
 
 // Fits reports whether the Rule is about a connection of a container with these names.
 func (r *Rule) Fits(names []string, c *connstats.Connection) bool {
-	return r.matches(endOf(names, c, c.PID), c.Draw)
+	return r.isMatching(endOf(names, c, c.PID), c.Draw)
 }
 
 // String writes the Rule as the flags of exn-tun direct.
@@ -114,8 +114,8 @@ func endOf(names []string, c *connstats.Connection, pid int) switchEnd {
 	return e
 }
 
-// offered is the end of a connection that is offered, or claimed by a key.
-func (s *Server) offered(o *offer, key wire.Key, pid int) switchEnd {
+// offeredEnd is the end of a connection that is offered, or claimed by a key.
+func (s *Server) offeredEnd(o *offer, key wire.Key, pid int) switchEnd {
 	e := switchEnd{names: s.cfg.Names, server: key.Server, pid: pid}
 	if o.flow != nil {
 		e.sender = key.Client
@@ -214,8 +214,8 @@ func (s *Switch) Rules() (rules, held []Rule) {
 	return rules[:n:n], rules[n:]
 }
 
-// decides returns the Rule that decides about a connection; nil: none fits.
-func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
+// decidingRule returns the Rule that decides about a connection; nil: none fits.
+func (s *Switch) decidingRule(e switchEnd, draw uint32) *Rule {
 	if s == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 	defer s.mu.Unlock()
 	for _, rules := range [...][]*Rule{s.heldRules, s.rules} {
 		for _, r := range slices.Backward(rules) {
-			if r.matches(e, draw) {
+			if r.isMatching(e, draw) {
 				return r
 			}
 		}
@@ -235,25 +235,25 @@ func (s *Switch) decides(e switchEnd, draw uint32) *Rule {
 // Switch fits. false: there are too many.
 func (s *Server) SetRules(rules []Rule) bool { return s.ownRules.Set("", rules) }
 
-// decides returns the Rule that decides about a connection, of the Switch or else the container's
-// own. nil: none does.
-func (s *Server) decides(e switchEnd, draw uint32) (rule *Rule, own bool) {
-	if r := s.cfg.Switch.decides(e, draw); r != nil {
+// decidingRule returns the Rule that decides about a connection, of the Switch or else the
+// container's own. nil: none does.
+func (s *Server) decidingRule(e switchEnd, draw uint32) (rule *Rule, own bool) {
+	if r := s.cfg.Switch.decidingRule(e, draw); r != nil {
 		return r, false
 	}
-	return s.ownRules.decides(e, draw), true
+	return s.ownRules.decidingRule(e, draw), true
 }
 
-// allows reports whether a connection may be direct, as far as an end of it knows. draw is that of
-// its segment's nonce (connstats.Draw).
-func (s *Server) allows(e switchEnd, draw uint32) bool {
-	r, _ := s.decides(e, draw)
+// mayBeDirect reports whether a connection may be direct, as far as an end of it knows. draw is
+// that of its segment's nonce (connstats.Draw).
+func (s *Server) mayBeDirect(e switchEnd, draw uint32) bool {
+	r, _ := s.decidingRule(e, draw)
 	return r == nil || r.Direct
 }
 
 // decidedBy names the Rule that decides about a connection of a client, "": none does.
 func (s *Server) decidedBy(c *connstats.Connection) string {
-	r, own := s.decides(endOf(s.cfg.Names, c, c.PID), c.Draw)
+	r, own := s.decidingRule(endOf(s.cfg.Names, c, c.PID), c.Draw)
 	switch {
 	case r == nil:
 		return ""
@@ -266,11 +266,11 @@ func (s *Server) decidedBy(c *connstats.Connection) string {
 // mayOffer reports whether the Switch allows an offer of a client, and mayClaim whether it allows
 // that a client takes one.
 func (s *Server) mayOffer(o *offer) bool {
-	return s.allows(s.offered(o, o.key, o.from.pid), connstats.Draw(o.nonce))
+	return s.mayBeDirect(s.offeredEnd(o, o.key, o.from.pid), connstats.Draw(o.nonce))
 }
 
 func (s *Server) mayClaim(c *session, key wire.Key, o *offer) bool {
-	return s.allows(s.offered(o, key, c.pid), connstats.Draw(o.nonce))
+	return s.mayBeDirect(s.offeredEnd(o, key, c.pid), connstats.Draw(o.nonce))
 }
 
 // Returned is what Switched has come to, in connections and flows.
@@ -284,8 +284,8 @@ type Returned struct {
 // allows again. What was sent before is read first, so nothing is lost.
 func (s *Server) Switched() Returned {
 	r := newReturning()
-	s.switched(r)
-	return r.total()
+	s.sumSwitched(r)
+	return r.sumUp()
 }
 
 // returning are the connections and flows that Switched has found direct, each once though both
@@ -301,10 +301,10 @@ func newReturning() *returning {
 	return &returning{make(map[uint64]bool), make(map[netip.AddrPort]bool)}
 }
 
-func (r *returning) total() Returned { return Returned{len(r.back), len(r.kept)} }
+func (r *returning) sumUp() Returned { return Returned{len(r.back), len(r.kept)} }
 
-// switched is Switched.
-func (s *Server) switched(r *returning) {
+// sumSwitched is Switched.
+func (s *Server) sumSwitched(r *returning) {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()
 	s.mu.Lock()
@@ -321,7 +321,7 @@ func (s *Server) switched(r *returning) {
 func (s *Server) switchTable(t clientTable, budget *int, r *returning) {
 	for _, c := range connstats.Read(t.fd, connstats.MaxEntries, budget) {
 		server := c.ServerEnd()
-		off := !s.allows(endOf(s.cfg.Names, &c, t.pid), c.Draw)
+		off := !s.mayBeDirect(endOf(s.cfg.Names, &c, t.pid), c.Draw)
 		direct := c.Mode == connstats.ModeDirect.String()
 		switch {
 		case !c.Heeds:
@@ -341,7 +341,7 @@ func (g *Group) Switched() Returned {
 	g.mu.Unlock()
 	r := newReturning()
 	for _, s := range members {
-		s.switched(r)
+		s.sumSwitched(r)
 	}
-	return r.total()
+	return r.sumUp()
 }

@@ -110,7 +110,7 @@ func TestSwitchSet(t *testing.T) {
 	by := func(want string) {
 		t.Helper()
 		got := ""
-		if r := s.decides(e, 0); r != nil {
+		if r := s.decidingRule(e, 0); r != nil {
 			got = r.String()
 		}
 		if got != want {
@@ -171,7 +171,7 @@ func TestSwitchOwn(t *testing.T) {
 	var s Server
 	check := func(want string, allowed bool) {
 		t.Helper()
-		if got, is := s.decidedBy(&c), s.allows(endOf(nil, &c, 0), 0); got != want || is != allowed {
+		if got, is := s.decidedBy(&c), s.mayBeDirect(endOf(nil, &c, 0), 0); got != want || is != allowed {
 			t.Errorf("%q, %v; want %q, %v", got, is, want, allowed)
 		}
 	}
@@ -192,7 +192,7 @@ func TestSwitchOwn(t *testing.T) {
 
 // allows reports whether a connection may be direct by the Switch alone.
 func (s *Switch) allows(e switchEnd, draw uint32) bool {
-	r := s.decides(e, draw)
+	r := s.decidingRule(e, draw)
 	return r == nil || r.Direct
 }
 
@@ -223,7 +223,7 @@ func TestSwitchKept(t *testing.T) {
 			s := &Server{cfg: Config{Names: []string{name}, Switch: &sw}}
 			s.switchTable(of, &budget, r)
 		}
-		if got := r.total(); got != (Returned{Kept: want}) {
+		if got := r.sumUp(); got != (Returned{Kept: want}) {
 			t.Errorf("off for %q: %+v, want %d that stay", container, got, want)
 		}
 	}

@@ -24,14 +24,14 @@ func (u udpSocket) provenBy(p proof) bool {
 	return p.inode != 0 && u.inode == p.inode && u.uid == p.uid
 }
 
-// reached returns the socket to which the kernel would give a datagram, by the kernel's own lookup.
-// found false: none would get it.
-func (d *diag) reached(from, to netip.AddrPort) (u udpSocket, found bool, err error) {
+// findReached returns the socket to which the kernel would give a datagram, by the kernel's own
+// lookup. found false: none would get it.
+func (d *diag) findReached(from, to netip.AddrPort) (u udpSocket, found bool, err error) {
 	if !from.IsValid() || !to.IsValid() || from.Addr().Is4() != to.Addr().Is4() {
 		return u, false, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	// A request for one socket has the ends in the order of the packet, unlike those for TCP.
-	_, err = d.request(request(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
+	_, err = d.sendRequest(diagRequest(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
 		found = true
 		u = udpOf(m)
 	})
@@ -42,15 +42,15 @@ func udpOf(m []byte) udpSocket {
 	return udpSocket{cookieOf(m), binary.NativeEndian.Uint32(m[msgInodeOff:]), binary.NativeEndian.Uint32(m[msgUIDOff:])}
 }
 
-// receiving checks that p is a UDP socket at a port. It returns the socket, and how much processor
-// time the check took: the kernel goes through all of the port's sockets.
-func (d *diag) receiving(p proof, port uint16) (u udpSocket, spent time.Duration, err error) {
+// findReceiving checks that p is a UDP socket at a port. It returns the socket, and how much
+// processor time the check took: the kernel goes through all of the port's sockets.
+func (d *diag) findReceiving(p proof, port uint16) (u udpSocket, spent time.Duration, err error) {
 	if port == 0 {
 		return u, 0, fmt.Errorf("%w: the socket has no address", errSocket)
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		took, err := d.request(request(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.sendRequest(diagRequest(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
 			if p.isOf(m) && diagEnd(m, idSrcOff, idSportOff).Port() == port {
 				found, u = true, udpOf(m)
 			}
@@ -74,10 +74,10 @@ func (s *Server) flowOf(key wire.Key) (f flowEnds, err error) {
 		return f, fmt.Errorf("%w: no addresses of this namespace", errSocket)
 	}
 	var found [2]bool
-	if f.sender, found[0], err = s.diag.reached(key.Server, key.Client); err != nil {
+	if f.sender, found[0], err = s.diag.findReached(key.Server, key.Client); err != nil {
 		return f, err
 	}
-	if f.receiver, found[1], err = s.diag.reached(key.Client, key.Server); err != nil {
+	if f.receiver, found[1], err = s.diag.findReached(key.Client, key.Server); err != nil {
 		return f, err
 	}
 	if found != [2]bool{true, true} {
@@ -87,7 +87,7 @@ func (s *Server) flowOf(key wire.Key) (f flowEnds, err error) {
 }
 
 // isHere reports whether datagrams to an address stay in the namespace.
-func (s *Server) isHere(a netip.Addr) bool { return a.IsLoopback() || s.routes.local(a, 0) }
+func (s *Server) isHere(a netip.Addr) bool { return a.IsLoopback() || s.routes.isLocal(a, 0) }
 
 // receiver is a UDP socket that takes flows.
 type receiver struct {
@@ -121,25 +121,25 @@ func (c *session) udpSocket(p proof, m wire.Message) (u udpSocket, err error) {
 			from = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 		}
 	}
-	if err = c.pause(paceCost); err != nil {
+	if err = c.payCost(paceCost); err != nil {
 		return u, err
 	}
-	u, found, err := c.s.diag.reached(from, m.Server)
+	u, found, err := c.s.diag.findReached(from, m.Server)
 	if err == nil && found && u.provenBy(p) {
 		return u, nil
 	}
 	// Another one of its group has the address, too, or the kernel has not told.
-	if c.unlimited() {
-		u, _, err = c.s.diag.receiving(p, m.Server.Port())
+	if c.isUnlimited() {
+		u, _, err = c.s.diag.findReceiving(p, m.Server.Port())
 		return u, err
 	}
 	usage := c.user
-	charged, wait := usage.listen.before(usage.levels, nanotime())
-	if err := c.sleep(wait); err != nil {
+	charged, wait := usage.listen.chargeBefore(usage.levels, monotonicTime())
+	if err := c.sleepFor(wait); err != nil {
 		return u, err
 	}
-	u, spent, err := c.s.diag.receiving(p, m.Server.Port())
-	usage.listen.after(usage.levels, nanotime(), charged, spent)
+	u, spent, err := c.s.diag.findReceiving(p, m.Server.Port())
+	usage.listen.chargeAfter(usage.levels, monotonicTime(), charged, spent)
 	return u, err
 }
 
@@ -234,7 +234,7 @@ func (c *session) claimUDP(m wire.Message, p proof) error {
 	for {
 		o := c.flowFor(p, m.Server.Port())
 		if o == nil {
-			return c.reply(wire.Message{Type: wire.None, ID: m.ID})
+			return c.sendReply(wire.Message{Type: wire.None, ID: m.ID})
 		}
 		f, err := c.s.flowOf(o.key)
 		may := c.s.mayClaim(c, o.key, o)
@@ -264,7 +264,7 @@ func (c *session) claimUDP(m wire.Message, p proof) error {
 		if m.KnowsFlow {
 			g.Type, g.Cookie = wire.Flow, f.sender.cookie
 		}
-		return c.reply(g, seg, bell)
+		return c.sendReply(g, seg, bell)
 	}
 }
 

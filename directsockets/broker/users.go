@@ -28,9 +28,9 @@ type usage struct {
 	listen  meter
 }
 
-// quickly closes what should take no time. If it takes long all the same, nobody else of this owner
-// closes anything meanwhile, as each one that waits holds a thread.
-func (u *usage) quickly(fds rpc.Descriptors) {
+// closeQuickly closes what should take no time. If it takes long all the same, nobody else of
+// this owner closes anything meanwhile, as each one that waits holds a thread.
+func (u *usage) closeQuickly(fds rpc.Descriptors) {
 	if !u.closing.CompareAndSwap(false, true) {
 		u.trash.Throw(fds...)
 		return
@@ -51,7 +51,7 @@ func (s *Server) addSession(c *session) error {
 	if u == nil {
 		u = &usage{here: newQuota(1)}
 		u.levels = levels{u.here}
-		if !c.unlimited() {
+		if !c.isUnlimited() {
 			u.levels = append(u.levels, s.quotas.levelsOf(o)...)
 		}
 		u.trash = rpc.NewBin(func(n int) { u.levels.chargeAll(descriptors, n) })
@@ -94,8 +94,8 @@ func (s *Server) ownerOf(c *session) owner {
 	return owner{home: home, account: c.account}
 }
 
-// dismiss removes a session and all that it has.
-func (s *Server) dismiss(c *session) {
+// dismissSession removes a session and all that it has.
+func (s *Server) dismissSession(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.user == nil { // not admitted
@@ -136,14 +136,14 @@ func (s *Server) leaveLocked(o owner, u *usage) {
 	if u.here.held[clients].Load() > 0 || u.summing || u.leaving || s.closed {
 		return
 	}
-	rest := time.Duration(u.levels.dueTime() - nanotime())
+	rest := time.Duration(u.levels.dueTime() - monotonicTime())
 	if u.here.held[descriptors].Load() > 0 {
 		rest = max(rest, time.Second)
 	}
 	if rest <= 0 {
 		delete(s.users, o)
 		if len(u.levels) > 1 {
-			s.quotas.release(o)
+			s.quotas.releaseOwner(o)
 		}
 		return
 	}

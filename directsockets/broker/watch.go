@@ -79,14 +79,14 @@ func (g *Group) Watched() int {
 // TCP.
 func (g *Group) Watch(ctx context.Context) {
 	w := watcher{g: g, probers: make(map[*Server]*prober), cutter: newCutter(procDir)}
-	defer w.tidy(nil)
-	for sleep(ctx, watchTime) {
-		w.round(ctx)
+	defer w.closeOthers(nil)
+	for sleepFor(ctx, watchTime) {
+		w.lookAtAll(ctx)
 	}
 }
 
-// sleep reports whether ctx still stands.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepFor reports whether ctx still stands.
+func sleepFor(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -110,8 +110,8 @@ type prober struct {
 	used bool // in this round
 }
 
-// round looks at all connections, one after the other, slowly enough.
-func (w *watcher) round(ctx context.Context) {
+// lookAtAll looks at all connections, one after the other, slowly enough.
+func (w *watcher) lookAtAll(ctx context.Context) {
 	w.g.watching.Lock()
 	list := make(map[uint64]*watched, len(w.g.watched))
 	for cookie, c := range w.g.watched {
@@ -131,14 +131,14 @@ func (w *watcher) round(ctx context.Context) {
 			}
 			w.g.forgetWatched(cookie, c)
 		}
-		if n++; n%watchBatch == 0 && !sleep(ctx, time.Duration(n)*watchCost-time.Since(begin)) {
+		if n++; n%watchBatch == 0 && !sleepFor(ctx, time.Duration(n)*watchCost-time.Since(begin)) {
 			return
 		}
 	}
 	w.cutter.beginRound()
 	w.cutter.cutOff(cut)
 	w.cutter.markSegments(gone) // those that have ended well have no segment any more
-	w.tidy(func(p *prober) bool { return p.used })
+	w.closeOthers(func(p *prober) bool { return p.used })
 }
 
 // What look has found.
@@ -156,7 +156,7 @@ func (w *watcher) judgeAnswer(c *watched) finding {
 	at := c.ends[0]
 	w.g.watching.Unlock()
 	if at.s == nil { // the client's broker has not been told yet
-		if w.stands(c, 1, tcpStates) {
+		if w.isStanding(c, 1, tcpStates) {
 			return netPasses
 		}
 		return netGone
@@ -198,18 +198,18 @@ func (w *watcher) judgeAnswer(c *watched) finding {
 // endsCleanly reports whether a connection whose client's socket has gone ends as its programs
 // want: the server's has an end of file, or waits for one.
 func (w *watcher) endsCleanly(c *watched) bool {
-	return w.stands(c, 1, tcpStates&^(1<<tcpEstablished))
+	return w.isStanding(c, 1, tcpStates&^(1<<tcpEstablished))
 }
 
-// stands reports whether an end is there, in one of some states.
-func (w *watcher) stands(c *watched, side int, states uint32) bool {
+// isStanding reports whether an end is there, in one of some states.
+func (w *watcher) isStanding(c *watched, side int, states uint32) bool {
 	w.g.watching.Lock()
 	at := c.ends[side]
 	w.g.watching.Unlock()
 	if at.s == nil {
 		return false
 	}
-	state, same, err := at.s.diag.state(at.socket, at.local, at.remote)
+	state, same, err := at.s.diag.stateOf(at.socket, at.local, at.remote)
 	return same && err == nil && 1<<state&states != 0
 }
 
@@ -228,8 +228,8 @@ func (w *watcher) proberOf(s *Server) *prober {
 	return p
 }
 
-// tidy closes those that are not to be kept.
-func (w *watcher) tidy(keep func(*prober) bool) {
+// closeOthers closes those that are not to be kept.
+func (w *watcher) closeOthers(keep func(*prober) bool) {
 	for s, p := range w.probers {
 		if keep != nil && keep(p) {
 			p.used = false

@@ -55,16 +55,16 @@ func (b *beat) timerFired(l *Link) {
 	}
 	ask, dead := b.nextBeat(l, time.Now())
 	if dead {
-		l.fail(ErrSilent)
+		l.takeDown(ErrSilent)
 		return
 	}
-	if l.stalled(maxSilence * l.cfg.beats()) {
-		l.fail(ErrStuck)
+	if l.isStalled(maxSilence * l.cfg.downBeats()) {
+		l.takeDown(ErrStuck)
 		return
 	}
 	if ask != 0 {
 		l.queueMessage(&message{kind: kindPing, word: ask})
-		l.schedule()
+		l.scheduleSend()
 	}
 }
 
@@ -84,9 +84,9 @@ func (b *beat) nextBeat(l *Link, now time.Time) (ask uint64, dead bool) {
 		b.silent = 0
 	}
 	b.last, b.rx, b.tx = now, rx, tx
-	most := l.cfg.beats()
+	most := l.cfg.downBeats()
 	b.open++
-	if b.silent > most && !l.unread() || b.asked != 0 && b.open > maxSilence*most {
+	if b.silent > most && !l.hasUnread() || b.asked != 0 && b.open > maxSilence*most {
 		return 0, true
 	}
 	b.timer.Reset(l.cfg.Heartbeat)
@@ -101,8 +101,8 @@ func (b *beat) nextBeat(l *Link, now time.Time) (ask uint64, dead bool) {
 	return b.asked, false
 }
 
-// heard is called by the pump: the peer has asked.
-func (b *beat) heard() {
+// noteAsked is called by the pump: the peer has asked.
+func (b *beat) noteAsked() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asks = true
@@ -120,17 +120,17 @@ func (b *beat) pingAnswered(l *Link, word uint64) error {
 	return nil
 }
 
-// unread reports whether something has come that was not read yet: then it is this side
+// hasUnread reports whether something has come that was not read yet: then it is this side
 // that is slow.
 //
 // +checklocksignore: it does not know TryLock
-func (l *Link) unread() bool {
+func (l *Link) hasUnread() bool {
 	if !l.pumping.TryLock() {
 		return true // somebody reads
 	}
 	defer l.pumping.Unlock()
 	for _, c := range l.conns {
-		if c.unread() {
+		if c.hasUnread() {
 			return true
 		}
 	}

@@ -93,8 +93,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// beats is how many heartbeats DownAfter lasts.
-func (c *Config) beats() int { return int((c.DownAfter + c.Heartbeat - 1) / c.Heartbeat) }
+// downBeats is how many heartbeats DownAfter lasts.
+func (c *Config) downBeats() int { return int((c.DownAfter + c.Heartbeat - 1) / c.Heartbeat) }
 
 // Stats are the counters of a Link.
 type Stats struct {

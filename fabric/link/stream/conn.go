@@ -84,8 +84,8 @@ func (c *conn) receive(place, more []byte) (int, syscall.Errno) {
 	return rawReceive(c.fd, [][]byte{place, more})
 }
 
-// buffers reports whether what has come may wait elsewhere than in the socket.
-func (c *conn) buffers() bool { return c.engine != nil || c.crypt != nil }
+// hasBuffers reports whether what has come may wait elsewhere than in the socket.
+func (c *conn) hasBuffers() bool { return c.engine != nil || c.crypt != nil }
 
 // hasUnsent reports whether the socket has not taken all that was handed over.
 func (c *conn) hasUnsent() bool { return c.crypt != nil && c.crypt.under.Pending() > 0 }
@@ -98,8 +98,8 @@ func (c *conn) endError() error {
 	return ErrGone
 }
 
-// unread reports whether something has come that was not received.
-func (c *conn) unread() bool {
+// hasUnread reports whether something has come that was not received.
+func (c *conn) hasUnread() bool {
 	if c.engine != nil {
 		return !c.engine.Arm()
 	}

@@ -45,7 +45,7 @@ func (k *crypt) send(parts [][]byte) (n int, errno syscall.Errno) {
 	for _, p := range parts {
 		for len(p) > 0 {
 			var m int
-			if m, errno = k.seal(p); errno != 0 {
+			if m, errno = k.sealRecords(p); errno != 0 {
 				return 0, errno
 			}
 			n, p = n+m, p[m:]
@@ -68,11 +68,11 @@ func (k *crypt) send(parts [][]byte) (n int, errno syscall.Errno) {
 	return n, errno
 }
 
-// seal takes the beginning of p: whole records from where it is, or what fills one.
-func (k *crypt) seal(p []byte) (n int, errno syscall.Errno) {
+// sealRecords takes the beginning of p: whole records from where it is, or what fills one.
+func (k *crypt) sealRecords(p []byte) (n int, errno syscall.Errno) {
 	if len(k.plain) == 0 && len(p) >= recordLen {
 		n = min(len(p)/recordLen*recordLen, sealAhead)
-		return n, k.write(p[:n])
+		return n, k.writeSealed(p[:n])
 	}
 	n = min(len(p), recordLen-len(k.plain))
 	if k.plain = append(k.plain, p[:n]...); len(k.plain) == recordLen {
@@ -84,13 +84,13 @@ func (k *crypt) seal(p []byte) (n int, errno syscall.Errno) {
 // sealRecord encrypts the record that is being filled.
 func (k *crypt) sealRecord() (errno syscall.Errno) {
 	if len(k.plain) > 0 {
-		errno = k.write(k.plain)
+		errno = k.writeSealed(k.plain)
 		k.plain = k.plain[:0]
 	}
 	return errno
 }
 
-func (k *crypt) write(p []byte) syscall.Errno {
+func (k *crypt) writeSealed(p []byte) syscall.Errno {
 	if _, err := k.tls.Write(p); err != nil {
 		return syscall.EPIPE // the connection has failed before
 	}

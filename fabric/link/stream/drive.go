@@ -47,8 +47,8 @@ func (e *events) close() {
 	}
 }
 
-// wake has whoever serves the link look at it.
-func (l *Link) wake() {
+// wakeServer has whoever serves the link look at it.
+func (l *Link) wakeServer() {
 	if l.woken.Swap(true) {
 		return
 	}
@@ -59,13 +59,13 @@ func (l *Link) wake() {
 	}
 }
 
-// heed takes note of wakes, and reads the eventfd until all that they write has come. Who has set
-// woken may not have written yet: what came afterwards and was never read would keep the descriptor
-// readable, and the driver from waiting.
-func (l *Link) heed() {
+// takeWakes takes note of wakes, and reads the eventfd until all that they write has come. Who
+// has set woken may not have written yet: what came afterwards and was never read would keep the
+// descriptor readable, and the driver from waiting.
+func (l *Link) takeWakes() {
 	l.countWake()
 	if l.unheard > 0 {
-		l.hush()
+		l.readWakes()
 	}
 }
 
@@ -77,8 +77,8 @@ func (l *Link) countWake() {
 	}
 }
 
-// hush reads the eventfd, also what a wake has written that note does not know of yet.
-func (l *Link) hush() {
+// readWakes reads the eventfd, also what a wake has written that note does not know of yet.
+func (l *Link) readWakes() {
 	var count [8]byte
 	if _, err := unix.Read(l.events.event, count[:]); err == nil {
 		l.unheard -= int64(binary.NativeEndian.Uint64(count[:]))
@@ -95,7 +95,7 @@ func (s served) Fd() int { return s.events.set }
 func (s served) Serve(rung bool) (moved int, ok bool) {
 	l := s.Link
 	l.awake.Store(true)
-	l.heed()
+	l.takeWakes()
 	if l.down.Load() {
 		return 0, false
 	}
@@ -110,19 +110,19 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 			}
 		}
 	}
-	if rung || !l.drained || l.conns[0].buffers() {
+	if rung || !l.drained || l.conns[0].hasBuffers() {
 		for _, c := range l.conns {
-			moved += l.receive(c)
+			moved += l.receiveFrom(c)
 		}
 	}
 	l.drained = moved > 0 && !l.drained
 	if l.resumeDue.Load() && l.resumeDue.Swap(false) {
-		l.resume()
+		l.resumeFlows()
 	}
 	if l.dirty.Load() {
 		l.sendQueued()
 		if l.resumeDue.Load() && l.resumeDue.Swap(false) {
-			l.resume()
+			l.resumeFlows()
 		}
 	}
 	return moved, !l.down.Load()
@@ -137,7 +137,7 @@ func (s served) Arm() time.Duration {
 	}
 	s.drained = false
 	for _, c := range s.conns {
-		if c.buffers() && c.unread() {
+		if c.hasBuffers() && c.hasUnread() {
 			return 0
 		}
 	}
@@ -156,10 +156,10 @@ func (s served) PeerCPU() int { return -1 }
 // Leave implements link.Served.
 func (s served) Leave() { close(s.left) }
 
-// receive takes what has come over a connection, and returns how much that was.
+// receiveFrom takes what has come over a connection, and returns how much that was.
 //
 // +checklocksignore: it does not know TryLock
-func (l *Link) receive(c *conn) (bytes int) {
+func (l *Link) receiveFrom(c *conn) (bytes int) {
 	if !l.pumping.TryLock() {
 		return 0 // another goroutine receives
 	}
@@ -171,36 +171,36 @@ func (l *Link) receive(c *conn) (bytes int) {
 			break
 		}
 		if errno != 0 || n == 0 {
-			l.fail(c.endError())
+			l.takeDown(c.endError())
 			break
 		}
 		bytes += n
 		l.count.Reads.Add(1)
 		l.count.RxBytes.Add(uint64(n))
-		if err := l.took(c, n); err != nil {
-			l.breach(err)
+		if err := l.takeRead(c, n); err != nil {
+			l.endByBreach(err)
 			break
 		}
-		if n < len(place)+len(more) && !c.buffers() { // an engine's messages end anywhere
+		if n < len(place)+len(more) && !c.hasBuffers() { // an engine's messages end anywhere
 			break
 		}
 	}
 	calls := l.takeCalls()
 	l.pumping.Unlock()
-	l.perform(calls)
+	l.performCalls(calls)
 	return bytes
 }
 
-// schedule has what was queued sent: by the driver if it is awake, and looks before it waits,
+// scheduleSend has what was queued sent: by the driver if it is awake, and looks before it waits,
 // or else at once.
-func (l *Link) schedule() {
+func (l *Link) scheduleSend() {
 	l.dirty.Store(true)
 	if !l.started.Load() || l.awake.Load() {
 		return
 	}
 	l.sendQueued()
 	if l.resumeDue.Load() || l.dirty.Load() {
-		l.wake() // not here: the caller may hold a lock that OnCredit takes
+		l.wakeServer() // not here: the caller may hold a lock that OnCredit takes
 	}
 }
 
@@ -233,28 +233,28 @@ func (l *Link) flushConn(c *conn) {
 			return
 		}
 		var ends [batchChunks]sent
-		n := copy(ends[:], l.write(c))
+		n := copy(ends[:], l.writeBatch(c))
 		c.wmu.Unlock()
 		for _, s := range ends[:n] {
-			l.sent(s)
+			l.endSent(s)
 		}
 	}
 	l.dirty.Store(true)
 }
 
-// write sends a batch, or what is left of the last, and lends the transfers of which all
+// writeBatch sends a batch, or what is left of the last, and lends the transfers of which all
 // was sent. It belongs to the holder of c.wmu.
-func (l *Link) write(c *conn) (ends []sent) {
+func (l *Link) writeBatch(c *conn) (ends []sent) {
 	b := &c.batch
 	if l.down.Load() {
 		return nil
 	}
 	if c.hasUnsent() {
 		if errno := c.crypt.under.Flush(); errno == syscall.EAGAIN {
-			l.stuck(c)
+			l.noteStuck(c)
 			return nil
 		} else if errno != 0 {
-			l.fail(c.endError())
+			l.takeDown(c.endError())
 			return nil
 		}
 	}
@@ -279,37 +279,37 @@ func (l *Link) write(c *conn) (ends []sent) {
 	case errno == syscall.EAGAIN:
 		n = 0
 	case errno != 0:
-		l.fail(c.endError())
+		l.takeDown(c.endError())
 		return nil
 	}
 	l.count.Writes.Add(1)
 	l.count.TxBytes.Add(uint64(n))
 	c.carried.Add(uint64(n))
 	l.moved.Add(uint64(max(n-len(b.ctl), 0)))
-	ends = b.wrote(n, c.ends[:0])
+	ends = b.noteWritten(n, c.ends[:0])
 	if b.empty() && !c.hasUnsent() {
 		c.partial.Store(false)
 		c.blocked.Store(false)
 		c.armWritable(l.events.set, false)
 		return ends
 	}
-	if list := b.unstarted(); len(list) > 0 {
-		l.out.untake(list)
+	if list := b.takeUnstarted(); len(list) > 0 {
+		l.out.putBack(list)
 	}
-	l.stuck(c)
+	l.noteStuck(c)
 	return ends
 }
 
-// stuck records that a connection takes no more. It belongs to the holder of c.wmu.
-func (l *Link) stuck(c *conn) {
+// noteStuck records that a connection takes no more. It belongs to the holder of c.wmu.
+func (l *Link) noteStuck(c *conn) {
 	l.count.Blocked.Add(1)
 	c.partial.Store(true)
 	c.blocked.Store(true)
 	c.armWritable(l.events.set, true)
 }
 
-// sent ends a transfer of which all was sent.
-func (l *Link) sent(s sent) {
+// endSent ends a transfer of which all was sent.
+func (l *Link) endSent(s sent) {
 	if s.get != nil {
 		l.getSent(s.get)
 		return
@@ -317,8 +317,8 @@ func (l *Link) sent(s sent) {
 	l.putSent(s.put)
 }
 
-// alone serves the link without a driver until it is down.
-func (l *Link) alone() {
+// serveAlone serves the link without a driver until it is down.
+func (l *Link) serveAlone() {
 	s := served{l}
 	fds := []unix.PollFd{{Fd: int32(s.Fd()), Events: unix.POLLIN}}
 	rung := true
@@ -345,10 +345,10 @@ func (a active) Poll() {
 		return
 	}
 	for _, c := range l.conns {
-		l.receive(c)
+		l.receiveFrom(c)
 	}
 	if l.dirty.Load() {
-		l.schedule()
+		l.scheduleSend()
 	}
 }
 
@@ -363,10 +363,10 @@ func (a active) Mailbox(v fabric.VPID, limit int) {
 			break
 		}
 	}
-	l.out.mailbox(v, limit)
+	l.out.openMailbox(v, limit)
 	l.dirty.Store(true)
 	if l.started.Load() {
-		l.wake() // not schedule: the caller holds the set's lock
+		l.wakeServer() // not schedule: the caller holds the set's lock
 	}
 }
 

@@ -88,7 +88,7 @@ func (f *outflow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 		f.starved, o.starved = true, true
 		o.mu.Unlock()
 		f.l.dirty.Store(true)
-		f.l.wake()
+		f.l.wakeServer()
 		return nil, 0, errFull
 	}
 	var s *slot
@@ -129,7 +129,7 @@ func (f *outflow) Commit(pos, status uint64) {
 }
 
 // Raise implements link.Flow. The peer raises the interrupt when the message comes.
-func (f *outflow) Raise() { f.l.schedule() }
+func (f *outflow) Raise() { f.l.scheduleSend() }
 
 // Consumed implements link.Remote.
 func (f *outflow) Consumed() uint64 { return f.consumed.Load() }
@@ -137,9 +137,9 @@ func (f *outflow) Consumed() uint64 { return f.consumed.Load() }
 // Watch implements link.Remote.
 func (f *outflow) Watch(total uint64) { f.wanted.Store(total) }
 
-// returned is called by the pump: the peer has consumed total messages. True:
+// noteReturned is called by the pump: the peer has consumed total messages. True:
 // Credit.Return is due.
-func (f *outflow) returned(total uint64) (due bool, err error) {
+func (f *outflow) noteReturned(total uint64) (due bool, err error) {
 	if old := f.consumed.Load(); total < old || total > f.sent.Load() {
 		return false, fmt.Errorf("%d messages of %d consumed, %d before", total, f.sent.Load(), old)
 	}
@@ -148,8 +148,8 @@ func (f *outflow) returned(total uint64) (due bool, err error) {
 	return w != 0 && total >= w && f.wanted.CompareAndSwap(w, 0), nil
 }
 
-// resume tells the flows that were refused a slot that there are some again.
-func (l *Link) resume() {
+// resumeFlows tells the flows that were refused a slot that there are some again.
+func (l *Link) resumeFlows() {
 	for _, f := range *l.outs.Load() {
 		l.out.mu.Lock()
 		starved := f.starved
@@ -248,8 +248,8 @@ func (f *inflow) Resume() {
 	f.endInMailbox()
 }
 
-// end is called when the link is down: only what waits is still to be placed.
-func (f *inflow) end() {
+// noteDown is called when the link is down: only what waits is still to be placed.
+func (f *inflow) noteDown() {
 	f.l.Store(nil)
 	f.endInMailbox()
 }
@@ -266,7 +266,7 @@ func (f *inflow) Return(total uint64) {
 	f.acked.Store(total)
 	if l := f.l.Load(); l != nil {
 		l.out.giveBack(f)
-		l.schedule()
+		l.scheduleSend()
 	}
 }
 
@@ -275,6 +275,6 @@ func (f *inflow) Down() {
 	f.dead.Store(true)
 	if l := f.l.Load(); l != nil {
 		l.queueMessage(&message{kind: kindDown, flow: f.id})
-		l.schedule()
+		l.scheduleSend()
 	}
 }

@@ -65,12 +65,12 @@ func FuzzPeer(f *testing.F) {
 			n := copy(place, b[:min(len(b), 1+int(step))])
 			n += copy(more, b[n:max(n, min(len(b), 1+int(step)))])
 			b = b[n:]
-			if err := l.took(c, n); err != nil {
+			if err := l.takeRead(c, n); err != nil {
 				break
 			}
-			l.perform(l.takeCalls())
+			l.performCalls(l.takeCalls())
 		}
-		l.perform(l.takeCalls())
+		l.performCalls(l.takeCalls())
 		l.endAll()
 		l.failAll()
 		if done.n != 2 {
@@ -151,8 +151,8 @@ func TestMessageBetweenChunks(t *testing.T) {
 		t.Error("the transfers do not take turns")
 	}
 	// The socket took the messages and half of the first chunk; then one comes.
-	b.wrote(len(b.ctl)+chunkSize/2, nil)
-	l.out.untake(b.unstarted())
+	b.noteWritten(len(b.ctl)+chunkSize/2, nil)
+	l.out.putBack(b.takeUnstarted())
 	_, pos, err := f.Reserve()
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 	if rest != putDataLen+chunkSize-chunkSize/2 {
 		t.Errorf("the message waits for %d bytes", rest)
 	}
-	b.wrote(rest, nil)
+	b.noteWritten(rest, nil)
 	got := kinds(t, l)
 	if got[0] != kindVELO || len(got) != 1+batchChunks {
 		t.Errorf("the second batch is %v", got)
@@ -183,7 +183,7 @@ func TestMessageBetweenChunks(t *testing.T) {
 		for _, p := range b.appendUnsent(nil) {
 			all += len(p)
 		}
-		b.wrote(all, nil)
+		b.noteWritten(all, nil)
 		kinds(t, l)
 	}
 	if len(sent) != 2*maxChunks-1 { // without the one that went first
@@ -225,8 +225,8 @@ func TestStarved(t *testing.T) {
 	if !resume {
 		t.Fatal("nobody is to be told")
 	}
-	l.resume()
-	l.resume()
+	l.resumeFlows()
+	l.resumeFlows()
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}
@@ -256,7 +256,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	c := l.conns[0]
 	kinds(t, l) // the flow is opened
-	c.batch.wrote(openLen, nil)
+	c.batch.noteWritten(openLen, nil)
 	x := &xfer{head: message{kind: kindGetData}, data: make([]byte, 3*chunkSize)}
 	if n := testing.AllocsPerRun(100, func() {
 		for range 3 {
@@ -267,7 +267,7 @@ func TestNoAllocations(t *testing.T) {
 			f.Commit(pos, 64<<40)
 		}
 		x.off = 0
-		l.out.send(x)
+		l.out.sendData(x)
 		l.out.mu.Lock()
 		l.out.takeLocked(c)
 		l.out.mu.Unlock()
@@ -276,17 +276,17 @@ func TestNoAllocations(t *testing.T) {
 		for _, p := range c.iov {
 			all += len(p)
 		}
-		c.batch.wrote(all, c.ends[:0])
+		c.batch.noteWritten(all, c.ends[:0])
 	}); n != 0 {
 		t.Errorf("sending: %v allocations", n)
 	}
 	ping := (&message{kind: kindPing, word: 1}).append(nil)
 	if n := testing.AllocsPerRun(100, func() {
 		_, more := c.rx.nextPlace()
-		if err := l.took(c, copy(more, ping)); err != nil {
+		if err := l.takeRead(c, copy(more, ping)); err != nil {
 			t.Fatal(err)
 		}
-		l.perform(l.takeCalls())
+		l.performCalls(l.takeCalls())
 	}); n != 0 {
 		t.Errorf("receiving: %v allocations", n)
 	}

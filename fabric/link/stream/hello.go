@@ -132,7 +132,7 @@ func (l *Link) exchangeHellos(conns []net.Conn) ([]net.Conn, error) {
 func (l *Link) sayHello(c net.Conn, h hello) error {
 	var boxes []byte
 	if h.index == 0 {
-		boxes = l.out.mailboxes()
+		boxes = l.out.openMailboxes()
 		h.boxes = uint16(len(boxes) / helloBoxLen)
 	}
 	if _, err := c.Write(append(h.append(nil), boxes...)); err != nil {

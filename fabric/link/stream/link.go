@@ -69,7 +69,7 @@ func New(n link.NIC, cfg Config) (*Link, error) {
 		nic: n, done: make(chan struct{}), left: make(chan struct{}),
 		calls: new(callList), events: events{set: -1, event: -1},
 	}
-	err := l.connect(cfg)
+	err := l.connectAll(cfg)
 	if err != nil {
 		for _, c := range cfg.Conns {
 			_ = c.Close() // the first error says more
@@ -82,7 +82,7 @@ func New(n link.NIC, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func (l *Link) connect(cfg Config) (err error) {
+func (l *Link) connectAll(cfg Config) (err error) {
 	if l.cfg, err = cfg.withDefaults(); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (l *Link) connect(cfg Config) (err error) {
 	if driven && !l.cfg.Driver.Take(served{l}) {
 		driven = false
 	}
-	go l.pump(driven)
+	go l.runPump(driven)
 	l.beat.startTimer(l)
 	return nil
 }
@@ -168,18 +168,18 @@ func (l *Link) adoptEngine(e Engine, conns []net.Conn) error {
 	return nil
 }
 
-// pump is the link's goroutine.
-func (l *Link) pump(driven bool) {
+// runPump is the link's goroutine.
+func (l *Link) runPump(driven bool) {
 	defer close(l.done)
 	if driven {
 		<-l.left
 	}
-	l.alone() // or for what the driver has left, if it has ended before the link
-	l.end()
+	l.serveAlone() // or for what the driver has left, if it has ended before the link
+	l.endEverything()
 }
 
-// end ends everything.
-func (l *Link) end() {
+// endEverything ends everything.
+func (l *Link) endEverything() {
 	l.beat.stopTimer()
 	l.nic.Disconnect(l.cfg.Peer)
 	l.nic.RemoveLink(active{l})
@@ -194,7 +194,7 @@ func (l *Link) end() {
 	l.events.close()
 	l.eventMu.Unlock()
 	for _, f := range l.ins {
-		f.end()
+		f.noteDown()
 	}
 	l.endAll()
 	l.failAll()
@@ -226,20 +226,20 @@ func (l *Link) Err() error { return l.cause.Err() }
 
 // Close takes the link down. It does not wait; Done does.
 func (l *Link) Close() error {
-	if !l.fail(fmt.Errorf("stream: link: %w", fabric.ErrClosed)) {
+	if !l.takeDown(fmt.Errorf("stream: link: %w", fabric.ErrClosed)) {
 		return fmt.Errorf("stream: close: %w", fabric.ErrClosed)
 	}
 	return nil
 }
 
-// fail takes the link down, for the first reason that there is. It runs no handler: the
+// takeDown takes the link down, for the first reason that there is. It runs no handler: the
 // link's goroutine does.
-func (l *Link) fail(why error) bool {
+func (l *Link) takeDown(why error) bool {
 	if !l.cause.Set(why) {
 		return false
 	}
 	l.down.Store(true)
-	l.wake()
+	l.wakeServer()
 	return true
 }
 
@@ -274,31 +274,31 @@ func (b book) Show(atu.NLA, int, int, fabric.VPID) bool { return false }
 func (b book) Withdraw(atu.NLA) bool { return true }
 
 // Reclaim implements atu.Book. A transfer over a slow way may take a while.
-func (b book) Reclaim(mem []byte) { b.l.reclaim(mem, reclaims) }
+func (b book) Reclaim(mem []byte) { b.l.reclaimMemory(mem, reclaims) }
 
-func (l *Link) reclaim(mem []byte, more int) {
+func (l *Link) reclaimMemory(mem []byte, more int) {
 	switch {
-	case !l.lends(mem):
+	case !l.isLending(mem):
 	case more == 0:
-		l.breach(errors.New("the peer does not release memory"))
+		l.endByBreach(errors.New("the peer does not release memory"))
 	default:
-		time.AfterFunc(time.Second, func() { l.reclaim(mem, more-1) })
+		time.AfterFunc(time.Second, func() { l.reclaimMemory(mem, more-1) })
 	}
 }
 
-// lends reports whether the peer reads or writes any of mem.
-func (l *Link) lends(mem []byte) bool {
+// isLending reports whether the peer reads or writes any of mem.
+func (l *Link) isLending(mem []byte) bool {
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
 	for x := range l.out.live {
-		if overlap(x.data, mem) {
+		if doOverlap(x.data, mem) {
 			return true
 		}
 	}
 	l.serving.mu.Lock()
 	defer l.serving.mu.Unlock()
 	for p := range l.serving.lands {
-		if overlap(p.place, mem) {
+		if doOverlap(p.place, mem) {
 			return true
 		}
 	}

@@ -86,7 +86,7 @@ type message struct {
 	payload  []byte // of VELO
 }
 
-func head(b []byte, k kind, flags uint8, aux uint16) []byte {
+func appendHead(b []byte, k kind, flags uint8, aux uint16) []byte {
 	return append(b, byte(k), flags, byte(aux), byte(aux>>8))
 }
 
@@ -95,32 +95,32 @@ func (m *message) append(b []byte) []byte {
 	le := binary.LittleEndian
 	switch m.kind {
 	case kindVELO:
-		b = le.AppendUint64(head(b, m.kind, 0, m.flow), m.word)
+		b = le.AppendUint64(appendHead(b, m.kind, 0, m.flow), m.word)
 		b = append(b, m.payload...)
 	case kindMailbox:
-		b = le.AppendUint32(head(b, m.kind, 0, m.flow), uint32(m.n))
+		b = le.AppendUint32(appendHead(b, m.kind, 0, m.flow), uint32(m.n))
 	case kindOpen:
-		b = head(b, m.kind, 0, m.flow)
+		b = appendHead(b, m.kind, 0, m.flow)
 		b = le.AppendUint16(le.AppendUint16(b, uint16(m.from)), uint16(m.to))
 	case kindReturn:
-		b = le.AppendUint64(head(b, m.kind, 0, m.flow), m.word)
+		b = le.AppendUint64(appendHead(b, m.kind, 0, m.flow), m.word)
 	case kindDown:
-		b = head(b, m.kind, 0, m.flow)
+		b = appendHead(b, m.kind, 0, m.flow)
 	case kindGet:
-		b = le.AppendUint32(head(b, m.kind, m.flags, 0), m.op)
+		b = le.AppendUint32(appendHead(b, m.kind, m.flags, 0), m.op)
 		b = le.AppendUint16(le.AppendUint16(b, uint16(m.from)), uint16(m.to))
 		b = le.AppendUint32(le.AppendUint64(b, m.word), uint32(m.n))
 	case kindGetData:
-		b = le.AppendUint32(head(b, m.kind, 0, 0), m.op)
+		b = le.AppendUint32(appendHead(b, m.kind, 0, 0), m.op)
 		b = le.AppendUint32(b, uint32(m.off))
 	case kindPutData:
-		b = le.AppendUint32(head(b, m.kind, m.flags, uint16(m.off/chunkSize)), m.op)
+		b = le.AppendUint32(appendHead(b, m.kind, m.flags, uint16(m.off/chunkSize)), m.op)
 		b = le.AppendUint16(le.AppendUint16(b, uint16(m.from)), uint16(m.to))
 		b = le.AppendUint32(le.AppendUint64(b, m.word), uint32(m.n))
 	case kindGetEnd, kindPutEnd:
-		b = le.AppendUint32(head(b, m.kind, uint8(m.status), 0), m.op)
+		b = le.AppendUint32(appendHead(b, m.kind, uint8(m.status), 0), m.op)
 	case kindPing, kindPong:
-		b = le.AppendUint64(head(b, m.kind, 0, 0), m.word)
+		b = le.AppendUint64(appendHead(b, m.kind, 0, 0), m.word)
 	}
 	return b
 }
@@ -212,7 +212,7 @@ func getMessage(op uint32, g *link.Get) message {
 	return m
 }
 
-func (m *message) get() link.Get {
+func (m *message) asGet() link.Get {
 	return link.Get{From: m.from, To: m.to, Remote: atu.NLA(m.word), Len: m.n, Notify: m.flags&flagNotify != 0}
 }
 
@@ -227,7 +227,7 @@ func putMessage(op uint32, p *link.Put, n int) message {
 	return m
 }
 
-func (m *message) put() link.Put {
+func (m *message) asPut() link.Put {
 	return link.Put{
 		From: m.from, To: m.to, Remote: atu.NLA(m.word),
 		Notify: m.flags&flagNotify != 0, Immediate: m.flags&flagImmediate != 0,

@@ -138,7 +138,7 @@ func (l *Link) startOrQueue(r request) {
 	}
 	l.beginLocked(&r)
 	t.mu.Unlock()
-	l.schedule()
+	l.scheduleSend()
 }
 
 // beginLocked starts an operation. It belongs to the holder of the table's mu; there is
@@ -170,7 +170,7 @@ func (l *Link) beginLocked(r *request) {
 		return
 	}
 	o.xfer.head, o.xfer.data, o.xfer.off = m, r.data, 0
-	l.out.send(&o.xfer) // if the link is down, failAll ends the operation
+	l.out.sendData(&o.xfer) // if the link is down, failAll ends the operation
 	l.dirty.Store(true)
 }
 
@@ -242,7 +242,7 @@ func (e *ending) endGet() {
 		e.placer.Placed(e.n)
 	} else {
 		_ = e.sink.Data(0, foreign.Of(*e.gather)) // an error is the sink's, which remembers it for Done
-		ungather(e.gather)
+		releaseGathered(e.gather)
 	}
 	e.sink.Done(fabric.StatusOK)
 }
@@ -300,13 +300,13 @@ func (l *Link) putSent(num uint32) {
 	was := l.endLocked(o)
 	t.mu.Unlock()
 	was.tellEnd()
-	l.schedule()
+	l.scheduleSend()
 }
 
 // tellEnd tells who has started the operation how it ended.
 func (e *ending) tellEnd() {
 	if e.gather != nil {
-		ungather(e.gather)
+		releaseGathered(e.gather)
 	}
 	if e.sink != nil {
 		e.sink.Done(e.status)
@@ -355,7 +355,7 @@ func lendBytes(n int) *[]byte {
 	return b
 }
 
-func ungather(b *[]byte) {
+func releaseGathered(b *[]byte) {
 	if cap(*b) == chunkSize {
 		gathered.Put(b)
 	}

@@ -67,8 +67,8 @@ func (o *outbox) init() {
 	o.live = make(map[*xfer]struct{})
 }
 
-// mailbox records that a mailbox has so many credits, and tells the peer.
-func (o *outbox) mailbox(v fabric.VPID, limit int) {
+// openMailbox records that a mailbox has so many credits, and tells the peer.
+func (o *outbox) openMailbox(v fabric.VPID, limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.started {
@@ -78,9 +78,9 @@ func (o *outbox) mailbox(v fabric.VPID, limit int) {
 	o.addLocked(&message{kind: kindMailbox, flow: uint16(v), n: limit})
 }
 
-// mailboxes returns the mailboxes that are open, as a hello has them. From now on they
+// openMailboxes returns the mailboxes that are open, as a hello has them. From now on they
 // are told by messages.
-func (o *outbox) mailboxes() (b []byte) {
+func (o *outbox) openMailboxes() (b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.started = true
@@ -146,8 +146,8 @@ func (o *outbox) answerPing(ping uint64) {
 	o.pong, o.pongDue = ping, true
 }
 
-// send has the data of a transfer sent. It returns false if the link is down.
-func (o *outbox) send(x *xfer) bool {
+// sendData has the data of a transfer sent. It returns false if the link is down.
+func (o *outbox) sendData(x *xfer) bool {
 	x.unsent.Store(int64(len(x.data)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,8 +233,8 @@ func (o *outbox) takeLocked(c *conn) (resume bool) {
 	return resume
 }
 
-// untake takes chunks back which were not sent, the last first.
-func (o *outbox) untake(list []pending) {
+// putBack takes chunks back which were not sent, the last first.
+func (o *outbox) putBack(list []pending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := len(list) - 1; i >= 0; i-- {
@@ -242,9 +242,9 @@ func (o *outbox) untake(list []pending) {
 	}
 }
 
-// sent records that the data of a GET was sent. It returns false if the link went
+// noteSent records that the data of a GET was sent. It returns false if the link went
 // down, and close has returned x.
-func (o *outbox) sent(x *xfer) bool {
+func (o *outbox) noteSent(x *xfer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, mine := o.live[x]
@@ -318,9 +318,9 @@ type sent struct {
 	put uint32 // the operation: its xfer may be used again when the link goes down
 }
 
-// wrote records that n bytes were sent, and appends the transfers of which nothing is
+// noteWritten records that n bytes were sent, and appends the transfers of which nothing is
 // left to ends.
-func (b *batch) wrote(n int, ends []sent) []sent {
+func (b *batch) noteWritten(n int, ends []sent) []sent {
 	k := min(n, len(b.ctl))
 	b.ctl, n = b.ctl[k:], n-k
 	for n > 0 {
@@ -351,9 +351,9 @@ func (b *batch) wrote(n int, ends []sent) []sent {
 	return ends
 }
 
-// unstarted gives up the chunks of which nothing was sent, and lends them until the next
+// takeUnstarted gives up the chunks of which nothing was sent, and lends them until the next
 // add.
-func (b *batch) unstarted() []pending {
+func (b *batch) takeUnstarted() []pending {
 	from := b.cur
 	if from < b.n && b.chunks[from].sent > 0 {
 		from++

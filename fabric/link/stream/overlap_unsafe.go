@@ -2,8 +2,8 @@ package stream
 
 import "unsafe"
 
-// overlap reports whether a and b have a byte in common.
-func overlap(a, b []byte) bool {
+// doOverlap reports whether a and b have a byte in common.
+func doOverlap(a, b []byte) bool {
 	p, q := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return p < q+uintptr(len(b)) && q < p+uintptr(len(a))
 }

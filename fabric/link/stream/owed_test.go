@@ -38,7 +38,7 @@ func TestOwed(t *testing.T) {
 			if _, err := under.Write(make([]byte, 1000)); err != nil { // of a batch that is empty now
 				t.Fatal(err)
 			}
-			l.stuck(c)
+			l.noteStuck(c)
 		}
 		l.pumping.Lock() // somebody else receives
 		s := served{l}

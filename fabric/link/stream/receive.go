@@ -46,9 +46,9 @@ func (x *receiver) nextPlace() (place, more []byte) {
 	return nil, x.buf[x.w:min(x.w+x.size, len(x.buf))]
 }
 
-// chunk takes up to n bytes of the chunk that were read to their place, or with from
+// takeChunk takes up to n bytes of the chunk that were read to their place, or with from
 // still are to be brought there, and returns how many that were.
-func (x *receiver) chunk(n int, from []byte) int {
+func (x *receiver) takeChunk(n int, from []byte) int {
 	k := min(n, x.chunkLeft)
 	if x.in.place != nil {
 		if from != nil {
@@ -60,12 +60,12 @@ func (x *receiver) chunk(n int, from []byte) int {
 	return k
 }
 
-// took is called by the pump: n bytes were read to where want has said. An error is
+// takeRead is called by the pump: n bytes were read to where want has said. An error is
 // the peer's fault.
-func (l *Link) took(c *conn, n int) error {
+func (l *Link) takeRead(c *conn, n int) error {
 	x := &c.rx
 	if x.chunkLeft > 0 {
-		k := x.chunk(n, nil)
+		k := x.takeChunk(n, nil)
 		l.chunkArrived(&x.in, k)
 		n -= k
 		if x.chunkLeft > 0 {
@@ -97,7 +97,7 @@ func (l *Link) took(c *conn, n int) error {
 		if err := l.takeChunk(c, &m); err != nil {
 			return err
 		}
-		got := x.chunk(x.w-x.r, x.buf[x.r:x.w])
+		got := x.takeChunk(x.w-x.r, x.buf[x.r:x.w])
 		l.chunkArrived(&x.in, got)
 		x.r += got
 		if x.chunkLeft > 0 {
@@ -160,7 +160,7 @@ func (l *Link) handleMessage(c *conn, m *message) error {
 	case kindPutEnd:
 		return l.putEnded(m)
 	case kindPing:
-		l.beat.heard()
+		l.beat.noteAsked()
 		l.out.answerPing(m.word)
 		l.dirty.Store(true)
 		return nil
@@ -177,7 +177,7 @@ func (l *Link) handleMessage(c *conn, m *message) error {
 		l.calls.addCall(call{do: callDown, out: f})
 		return nil
 	}
-	due, err := f.returned(m.word)
+	due, err := f.noteReturned(m.word)
 	if due {
 		l.calls.addCall(call{do: callReturn, out: f})
 	}
@@ -231,8 +231,8 @@ func (l *Link) takeCalls() *callList {
 	return calls
 }
 
-// perform does what may run handlers.
-func (l *Link) perform(calls *callList) {
+// performCalls does what may run handlers.
+func (l *Link) performCalls(calls *callList) {
 	if calls == nil {
 		return
 	}
@@ -261,5 +261,5 @@ func (l *Link) perform(calls *callList) {
 	l.spare.Store(calls)
 }
 
-// breach takes the link down: the peer is at fault.
-func (l *Link) breach(err error) { l.fail(fmt.Errorf("%w: %w", ErrBreach, err)) }
+// endByBreach takes the link down: the peer is at fault.
+func (l *Link) endByBreach(err error) { l.takeDown(fmt.Errorf("%w: %w", ErrBreach, err)) }

@@ -108,11 +108,11 @@ func TestLateWake(t *testing.T) {
 			case 'w':
 				write()
 			case 'h':
-				l.heed()
+				l.takeWakes()
 			case 'n':
 				l.countWake()
 			case 'r':
-				l.hush()
+				l.readWakes()
 			}
 		}
 		fds := []unix.PollFd{{Fd: int32(l.events.set), Events: unix.POLLIN}}

@@ -30,10 +30,10 @@ func (p *progress) reset() {
 	p.begun = false
 }
 
-// stands is called at each beat, and returns for how many the transfer has not moved although it
-// was its turn: for as long as nothing else has moved either, or since too much has passed it. all
-// is how many bytes of all transfers have moved.
-func (p *progress) stands(all uint64) int {
+// beatsStanding is called at each beat, and returns for how many the transfer has not moved
+// although it was its turn: for as long as nothing else has moved either, or since too much has
+// passed it. all is how many bytes of all transfers have moved.
+func (p *progress) beatsStanding(all uint64) int {
 	if now := p.moved.Load(); now != p.seen || !p.begun {
 		p.seen, p.all, p.last, p.idle, p.quiet, p.begun = now, all, all, 0, 0, true
 		return 0
@@ -49,23 +49,24 @@ func (p *progress) stands(all uint64) int {
 	return p.quiet
 }
 
-// stalled is called at each beat. It reports whether a transfer does not come to its end, although
-// the peer lives: it holds memory, here and of programs. A link that is only slow moves some bytes.
-func (l *Link) stalled(limit int) bool {
+// isStalled is called at each beat. It reports whether a transfer does not come to its end,
+// although the peer lives: it holds memory, here and of programs. A link that is only slow moves
+// some bytes.
+func (l *Link) isStalled(limit int) bool {
 	for _, c := range l.conns {
-		if c.drains() {
+		if c.isDraining() {
 			l.moved.Add(1)
 		}
 	}
-	beats := l.standing()
-	return beats > limit && (!l.unread() || beats > 2*limit)
+	beats := l.longestStanding()
+	return beats > limit && (!l.hasUnread() || beats > 2*limit)
 }
 
-// drains reports whether the peer's host has got bytes since the last beat that wait in a socket
-// for data.
+// isDraining reports whether the peer's host has got bytes since the last beat that wait in a
+// socket for data.
 //
 // +checklocksignore: it does not know TryLock
-func (c *conn) drains() bool {
+func (c *conn) isDraining() bool {
 	if !c.data || c.messages || !c.wmu.TryLock() { // who has closed it keeps the lock
 		return false
 	}
@@ -76,27 +77,27 @@ func (c *conn) drains() bool {
 	return err == nil && n != was
 }
 
-// standing returns for how many beats a transfer stands, of the one that does so longest.
-func (l *Link) standing() (beats int) {
+// longestStanding returns for how many beats a transfer stands, of the one that does so longest.
+func (l *Link) longestStanding() (beats int) {
 	all := l.moved.Load()
 	l.ops.mu.Lock()
 	for i := range l.ops.ops {
 		switch o := &l.ops.ops[i]; o.state {
 		case opGet:
-			beats = max(beats, o.progress.stands(all))
+			beats = max(beats, o.progress.beatsStanding(all))
 		case opPut:
-			beats = max(beats, o.xfer.progress.stands(all))
+			beats = max(beats, o.xfer.progress.beatsStanding(all))
 		}
 	}
 	l.ops.mu.Unlock()
 	l.serving.mu.Lock()
 	for p := range l.serving.lands {
-		beats = max(beats, p.progress.stands(all))
+		beats = max(beats, p.progress.beatsStanding(all))
 	}
 	l.serving.mu.Unlock()
 	l.out.mu.Lock()
 	for x := range l.out.live {
-		beats = max(beats, x.progress.stands(all))
+		beats = max(beats, x.progress.beatsStanding(all))
 	}
 	l.out.mu.Unlock()
 	return beats

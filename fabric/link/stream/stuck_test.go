@@ -42,7 +42,7 @@ func (v *victim) stuckAfter(t *testing.T, move func()) int {
 	const beats = 1000
 	for n := 1; n <= beats; n++ {
 		move()
-		if v.link.stalled(30) {
+		if v.link.isStalled(30) {
 			return n
 		}
 	}

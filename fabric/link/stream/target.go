@@ -55,7 +55,7 @@ func (l *Link) serveGet(m *message) error {
 	if err := l.serving.countOwed(); err != nil {
 		return err
 	}
-	le, st := l.nic.LendGet(l.cfg.Peer, m.get())
+	le, st := l.nic.LendGet(l.cfg.Peer, m.asGet())
 	if st != fabric.StatusOK {
 		l.serving.owed.Add(-1)
 		return l.refuseOp(kindGetEnd, m.op, st)
@@ -64,7 +64,7 @@ func (l *Link) serveGet(m *message) error {
 	l.dirty.Store(true)
 	if len(x.data) <= inlineMax && l.out.tryChunk(&x.head, x.data) {
 		l.calls.addCall(call{do: callLease, lease: le, read: true})
-	} else if !l.out.send(x) {
+	} else if !l.out.sendData(x) {
 		l.calls.addCall(call{do: callLease, lease: le})
 	}
 	return nil
@@ -72,7 +72,7 @@ func (l *Link) serveGet(m *message) error {
 
 // getSent records that all data of a GET was sent.
 func (l *Link) getSent(x *xfer) {
-	if l.out.sent(x) {
+	if l.out.noteSent(x) {
 		l.serving.owed.Add(-1)
 		x.lease.End(true)
 	}
@@ -103,7 +103,7 @@ func (l *Link) putData(m *message) (incoming, error) {
 		}
 		t.puts[m.op] = p
 	}
-	if m.put() != p.m.put() || m.n != p.m.n || !p.markBegun(m.off) {
+	if m.asPut() != p.m.asPut() || m.n != p.m.n || !p.markBegun(m.off) {
 		return incoming{}, fmt.Errorf("chunk at %d is not part of PUT %d", m.off, m.op)
 	}
 	in := incoming{put: p, n: chunkLen(m.n, m.off)}
@@ -120,7 +120,7 @@ func (l *Link) openPut(m *message) (*put, error) {
 		return nil, err
 	}
 	p := &put{m: *m}
-	p.landing, p.status = l.nic.LendPut(l.cfg.Peer, m.put(), m.n)
+	p.landing, p.status = l.nic.LendPut(l.cfg.Peer, m.asPut(), m.n)
 	switch {
 	case p.status != fabric.StatusOK:
 	case p.landing != nil:
@@ -163,7 +163,7 @@ func (l *Link) endPut(p *put) {
 		}
 		p.landing.End(true)
 	case p.gather != nil:
-		l.nic.ServePut(l.cfg.Peer, p.m.put(), foreign.Of(p.place), putDone{l, p})
+		l.nic.ServePut(l.cfg.Peer, p.m.asPut(), foreign.Of(p.place), putDone{l, p})
 		return
 	}
 	l.putEnd(p.m.op, p.status)
@@ -178,7 +178,7 @@ type putDone struct {
 // Done implements link.Done.
 func (d putDone) Done(s fabric.Status) {
 	d.l.serving.gathering.Add(-int64(d.p.m.n))
-	ungather(d.p.gather)
+	releaseGathered(d.p.gather)
 	d.l.putEnd(d.p.m.op, s)
 }
 
@@ -186,9 +186,9 @@ func (d putDone) Done(s fabric.Status) {
 func (l *Link) putEnd(op uint32, s fabric.Status) {
 	l.serving.owed.Add(-1)
 	if err := l.refuseOp(kindPutEnd, op, s); err != nil {
-		l.breach(err)
+		l.endByBreach(err)
 	}
-	l.schedule()
+	l.scheduleSend()
 }
 
 // endAll takes back what the peer was reading and writing. Nothing of it is being sent or
@@ -207,7 +207,7 @@ func (l *Link) endAll() {
 	}
 	for _, p := range t.puts {
 		if p.gather != nil {
-			ungather(p.gather)
+			releaseGathered(p.gather)
 		}
 	}
 	t.puts = nil

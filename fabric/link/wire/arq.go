@@ -53,9 +53,9 @@ func (t *trip) beginSample(seq uint32, now time.Time) {
 	}
 }
 
-// acked is called when all packets before ack are acknowledged. It reports whether
+// noteAcknowledged is called when all packets before ack are acknowledged. It reports whether
 // there is a new estimate.
-func (t *trip) acked(ack uint32, now time.Time) bool {
+func (t *trip) noteAcknowledged(ack uint32, now time.Time) bool {
 	if !t.timed || int32(ack-t.seq) <= 0 {
 		return false
 	}
@@ -77,12 +77,12 @@ func (a *arq) init(room uint16) {
 // replayFull reports whether the replay buffer takes no further message.
 func (a *arq) replayFull() bool { return a.next-a.base >= Window }
 
-// outstanding reports whether packets are not acknowledged.
-func (a *arq) outstanding() bool { return a.next != a.base }
+// hasOutstanding reports whether packets are not acknowledged.
+func (a *arq) hasOutstanding() bool { return a.next != a.base }
 
-// push puts a message into the replay buffer, which keeps a copy.
-func (a *arq) push(m []byte, now time.Time) {
-	if !a.outstanding() {
+// pushMessage puts a message into the replay buffer, which keeps a copy.
+func (a *arq) pushMessage(m []byte, now time.Time) {
+	if !a.hasOutstanding() {
 		a.heard, a.timer = now, now.Add(a.rto)
 	}
 	a.trip.beginSample(a.next, now)
@@ -91,8 +91,8 @@ func (a *arq) push(m []byte, now time.Time) {
 	a.next++
 }
 
-// pull returns the next packet to send, without limits. again: it was sent before.
-func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
+// nextPacket returns the next packet to send, without limits. again: it was sent before.
+func (a *arq) nextPacket(sent *uint32) (p packet, again, ok bool) {
 	switch {
 	case a.resend != a.next:
 		p = packet{flags: flagData, seq: a.resend, message: a.replay[a.resend%Window]}
@@ -113,24 +113,24 @@ func (a *arq) pull(sent *uint32) (p packet, again, ok bool) {
 	return p, again, true
 }
 
-// receive takes a packet of the peer, and returns the message if it is the next
+// receivePacket takes a packet of the peer, and returns the message if it is the next
 // one. back: the peer has asked to go back.
-func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
+func (a *arq) receivePacket(p packet, now time.Time) (m []byte, back, ok bool) {
 	if n := p.ack - a.base; n <= a.next-a.base { // not older than base, not beyond next
 		if n > 0 {
 			a.base, a.heard = p.ack, now
-			if a.trip.acked(p.ack, now) { // else what tick has made of it remains
+			if a.trip.noteAcknowledged(p.ack, now) { // else what tick has made of it remains
 				a.rto = min(max(a.trip.timeout(), minRTO), maxRTO)
 			}
 			if int32(a.resend-a.base) < 0 {
 				a.resend = a.base
 			}
 			a.timer = time.Time{}
-			if a.outstanding() {
+			if a.hasOutstanding() {
 				a.timer = now.Add(a.rto)
 			}
 		}
-		if p.flags&flagNack != 0 && a.outstanding() {
+		if p.flags&flagNack != 0 && a.hasOutstanding() {
 			a.goBack()
 			back = true
 			a.timer = now.Add(a.rto)
@@ -161,8 +161,8 @@ func (a *arq) receive(p packet, now time.Time) (m []byte, back, ok bool) {
 // goBack has everything outstanding sent again.
 func (a *arq) goBack() { a.resend, a.trip.timed = a.base, false }
 
-// damaged records that something came that was no packet.
-func (a *arq) damaged() {
+// noteDamaged records that something came that was no packet.
+func (a *arq) noteDamaged() {
 	if !a.nacked {
 		a.nacked, a.refuse, a.speak = true, true, true
 	}
@@ -178,7 +178,7 @@ func (a *arq) ackReceived() {
 // retryOldest goes back to the oldest packet when nothing was heard for long. down: nothing
 // was heard for so long that the link is given up.
 func (a *arq) retryOldest(now time.Time, downAfter time.Duration) (back, down bool) {
-	if !a.outstanding() || now.Before(a.timer) {
+	if !a.hasOutstanding() || now.Before(a.timer) {
 		return false, false
 	}
 	// While this side had no CPU nobody could be heard.

@@ -48,11 +48,11 @@ func TestARQ(t *testing.T) {
 				for s.next < messages && !s.replayFull() && rnd.IntN(3) > 0 {
 					var m [4]byte
 					binary.LittleEndian.PutUint32(m[:], s.next)
-					s.push(m[:], now)
+					s.pushMessage(m[:], now)
 					s.next++
 				}
 				for {
-					p, _, ok := s.pull(&s.sent)
+					p, _, ok := s.nextPacket(&s.sent)
 					if !ok {
 						break
 					}
@@ -79,7 +79,7 @@ func TestARQ(t *testing.T) {
 				if _, down := s.retryOldest(now, time.Hour); down {
 					t.Fatalf("seed %d: down", seed)
 				}
-				finished = finished && s.next == messages && s.want == messages && !s.outstanding()
+				finished = finished && s.next == messages && s.want == messages && !s.hasOutstanding()
 			}
 			if finished {
 				break
@@ -89,10 +89,10 @@ func TestARQ(t *testing.T) {
 					f := ways[i][0]
 					ways[i] = ways[i][1:]
 					if f.damaged {
-						s.damaged()
+						s.noteDamaged()
 						continue
 					}
-					if m, _, ok := s.receive(f.packet, now); ok {
+					if m, _, ok := s.receivePacket(f.packet, now); ok {
 						if got := binary.LittleEndian.Uint32(m); got != s.want {
 							t.Fatalf("seed %d: message %d, want %d", seed, got, s.want)
 						}
@@ -120,9 +120,9 @@ func testARQDown(t *testing.T, late time.Duration) {
 	var a arq
 	a.init(Window)
 	now := time.Unix(100, 0)
-	a.push([]byte{1}, now)
+	a.pushMessage([]byte{1}, now)
 	var sent uint32
-	a.pull(&sent)
+	a.nextPacket(&sent)
 	end := now.Add(time.Second + late)
 	for {
 		if a.timer.Before(now) {
@@ -137,7 +137,7 @@ func testARQDown(t *testing.T, late time.Duration) {
 			break
 		}
 		for {
-			if _, again, ok := a.pull(&sent); !ok {
+			if _, again, ok := a.nextPacket(&sent); !ok {
 				break
 			} else if !again {
 				t.Error("a repetition counts as new")
@@ -159,10 +159,10 @@ func TestARQTrip(t *testing.T) {
 	for _, trip := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 		repeated := 0
 		for i := range 100 {
-			a.push([]byte{1}, now)
+			a.pushMessage([]byte{1}, now)
 			for now = now.Add(trip); ; {
 				for {
-					_, again, ok := a.pull(&sent)
+					_, again, ok := a.nextPacket(&sent)
 					if !ok {
 						break
 					}
@@ -175,8 +175,8 @@ func TestARQTrip(t *testing.T) {
 				}
 				a.retryOldest(a.timer, time.Hour)
 			}
-			a.receive(packet{ack: a.next}, now)
-			if a.outstanding() {
+			a.receivePacket(packet{ack: a.next}, now)
+			if a.hasOutstanding() {
 				t.Fatal("outstanding")
 			}
 		}
@@ -192,11 +192,11 @@ func TestARQLies(t *testing.T) {
 	a.init(4)
 	now := time.Unix(100, 0)
 	for i := range 3 {
-		a.push([]byte{byte(i)}, now)
+		a.pushMessage([]byte{byte(i)}, now)
 	}
 	before := a.base
 	for _, ack := range []uint32{a.next + 1, a.base - 1, a.next + 1<<31} {
-		a.receive(packet{ack: ack, flags: flagNack}, now)
+		a.receivePacket(packet{ack: ack, flags: flagNack}, now)
 		if a.base != before {
 			t.Errorf("ack %d: base %d", ack, a.base)
 		}

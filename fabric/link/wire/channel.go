@@ -51,8 +51,8 @@ func (c *credits) init(room int) {
 // hasCredit reports whether the peer has a buffer for a message.
 func (c *credits) hasCredit(ch channel) bool { return int16(c.limit[ch]-c.sent[ch]) > 0 }
 
-// grant takes the limits of the peer.
-func (c *credits) grant(l limits) {
+// takeLimits takes the limits of the peer.
+func (c *credits) takeLimits(l limits) {
 	for ch := range l {
 		if int16(l[ch]-c.limit[ch]) > 0 {
 			c.limit[ch] = l[ch]
@@ -66,8 +66,8 @@ func (c *credits) countArrived(ch channel) bool {
 	return c.came[ch]-c.freed[ch] <= c.room[ch]
 }
 
-// limits are those for the peer.
-func (c *credits) limits() (l limits) {
+// ownLimits are those for the peer.
+func (c *credits) ownLimits() (l limits) {
 	for ch := range l {
 		l[ch] = c.freed[ch] + c.room[ch]
 	}

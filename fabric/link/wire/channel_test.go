@@ -352,7 +352,7 @@ func runTags(t *testing.T, steps []byte, n int, fault func(*tags)) (twice bool) 
 			a.freeTag(stale)
 			delete(model, stale)
 			out = append(out[:i], out[i+1:]...)
-			if _, err := a.op(stale); err == nil {
+			if _, err := a.operationOf(stale); err == nil {
 				t.Fatalf("operation %d is under way after its end", stale)
 			}
 		}
@@ -361,7 +361,7 @@ func runTags(t *testing.T, steps []byte, n int, fault func(*tags)) (twice bool) 
 			return true
 		}
 		for number, o := range model {
-			if got, err := a.op(number); got != o || err != nil {
+			if got, err := a.operationOf(number); got != o || err != nil {
 				t.Fatalf("operation %d: %v, %v", number, got, err)
 			}
 		}

@@ -52,7 +52,7 @@ func TestPacketDamage(t *testing.T) {
 	for _, at := range []int{0, zeroOff, zeroOff + 1} { // another version, and what must be zero
 		b := bytes.Clone(whole)
 		b[at] ^= packetVersion ^ 0xE1
-		binary.LittleEndian.PutUint32(b[crcOff:], checksum(b))
+		binary.LittleEndian.PutUint32(b[crcOff:], packetChecksum(b))
 		if _, err := parsePacket(b); !errors.Is(err, ErrPacket) {
 			t.Errorf("byte %d: %v", at, err)
 		}
@@ -110,11 +110,11 @@ func TestMessages(t *testing.T) {
 	for _, m := range messages() {
 		switch m.kind {
 		case kindGet:
-			if g := m.get(); getMessage(m.number, g).word != m.word || !g.Notify || g.Len != 8<<20 {
+			if g := m.asGet(); getMessage(m.number, g).word != m.word || !g.Notify || g.Len != 8<<20 {
 				t.Errorf("%+v", g)
 			}
 		case kindPut:
-			if p := m.put(); !p.Notify || !p.Immediate || p.From != 5 {
+			if p := m.asPut(); !p.Notify || !p.Immediate || p.From != 5 {
 				t.Errorf("%+v", p)
 			}
 		}

@@ -155,7 +155,7 @@ func (f *Fabric) Reset(a, b fabric.NodeID) error {
 	if j == nil {
 		return gone
 	}
-	err := errors.Join(j.a.fail(errReset), j.b.fail(errReset))
+	err := errors.Join(j.a.failLink(errReset), j.b.failLink(errReset))
 	<-j.a.Done()
 	<-j.b.Done()
 	f.mu.Lock()

@@ -151,7 +151,7 @@ func newWay(f Faults, out func(p []byte) error, borrows bool) (*way, error) {
 		return nil, err
 	}
 	w := &way{out: out, borrows: borrows, faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15))}
-	w.timer = time.AfterFunc(time.Hour, w.arrive)
+	w.timer = time.AfterFunc(time.Hour, w.sendDue)
 	w.timer.Stop()
 	return w, nil
 }
@@ -175,26 +175,26 @@ func (w *way) send(p []byte) error {
 	}
 	b := append([]byte(nil), p...)
 	if corrupt < f.Corrupt {
-		b = damaged(b, damage)
+		b = damagedCopy(b, damage)
 	}
 	delay := f.Delay + time.Duration(jitter*float64(f.Jitter))
 	if reorder < f.Reorder && w.delayed == nil {
 		w.delayed = b
 		return nil
 	}
-	err := w.later(delay, b)
+	err := w.sendLater(delay, b)
 	if duplicate < f.Duplicate {
-		err = w.later(delay, b)
+		err = w.sendLater(delay, b)
 	}
 	if w.delayed != nil {
-		err = w.later(delay, w.delayed)
+		err = w.sendLater(delay, w.delayed)
 		w.delayed = nil
 	}
 	return err
 }
 
-// damaged flips one to three bits of b, or cuts it.
-func damaged(b []byte, r uint64) []byte {
+// damagedCopy flips one to three bits of b, or cuts it.
+func damagedCopy(b []byte, r uint64) []byte {
 	if r%8 == 0 {
 		return b[:r>>8%uint64(len(b))]
 	}
@@ -206,8 +206,8 @@ func damaged(b []byte, r uint64) []byte {
 	return b
 }
 
-// later sends b after some time. It belongs to the holder of mu.
-func (w *way) later(d time.Duration, b []byte) error {
+// sendLater sends b after some time. It belongs to the holder of mu.
+func (w *way) sendLater(d time.Duration, b []byte) error {
 	if d <= 0 {
 		return w.out(b)
 	}
@@ -227,8 +227,8 @@ func (w *way) later(d time.Duration, b []byte) error {
 	return nil
 }
 
-// arrive is the timer's: it sends what is due.
-func (w *way) arrive() {
+// sendDue is the timer's: it sends what is due.
+func (w *way) sendDue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, n := time.Now(), 0

@@ -58,8 +58,8 @@ func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	}
 	f := &outflow{l: l, number: uint32(len(l.outs)), credit: c, opened: make(chan struct{})}
 	l.outs = append(l.outs, f)
-	l.queue(&message{kind: kindOpen, number: f.number, from: from, to: to})
-	l.transmit(time.Now())
+	l.appendMessage(&message{kind: kindOpen, number: f.number, from: from, to: to})
+	l.transmitQueued(time.Now())
 	l.mu.Unlock()
 
 	late := time.NewTimer(2 * l.cfg.DownAfter)
@@ -147,19 +147,19 @@ func (f *outflow) Commit(pos, status uint64) {
 			break
 		}
 		n := min(velo.WordLen(s.status), link.VELOPayload)
-		l.queue(&message{kind: kindVELO, number: f.number, word: s.status, data: s.payload[:n]})
+		l.appendMessage(&message{kind: kindVELO, number: f.number, word: s.status, data: s.payload[:n]})
 		s.committed = false
 		f.sent++
 	}
 	f.mu.Unlock()
-	l.transmit(time.Now())
+	l.transmitQueued(time.Now())
 }
 
 // Raise implements link.Flow. The peer raises the interrupt when the message comes.
 func (f *outflow) Raise() {}
 
-// returned is the reader's: the peer has consumed total messages.
-func (f *outflow) returned(total uint64) error {
+// noteReturned is the reader's: the peer has consumed total messages.
+func (f *outflow) noteReturned(total uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old := f.consumed.Load(); total < old || total > f.sent {
@@ -233,12 +233,12 @@ func (l *Link) deliverMessage(m *message) error {
 		f.backlog = append(f.backlog, parked{status, append([]byte(nil), m.data...)})
 	}
 	f.mu.Unlock()
-	f.raise(l)
+	f.raiseInterrupt(l)
 	return nil
 }
 
-// raise has the interrupt raised, once for all that came meanwhile.
-func (f *inflow) raise(l *Link) {
+// raiseInterrupt has the interrupt raised, once for all that came meanwhile.
+func (f *inflow) raiseInterrupt(l *Link) {
 	if f.raised.CompareAndSwap(false, true) {
 		l.up.queueCall(func() {
 			f.raised.Store(false)
@@ -269,12 +269,12 @@ func (f *inflow) Resume() {
 	f.finishLocked()
 	f.mu.Unlock()
 	if l := f.l.Load(); l != nil && n > 0 {
-		f.raise(l) // not here: the caller is the mailbox's reader
+		f.raiseInterrupt(l) // not here: the caller is the mailbox's reader
 	}
 }
 
-// end is called when the link is down: only what waits is still to be placed.
-func (f *inflow) end() {
+// noteDown is called when the link is down: only what waits is still to be placed.
+func (f *inflow) noteDown() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.l.Store(nil)
@@ -307,8 +307,8 @@ func (f *inflow) Return(total uint64) {
 		return
 	}
 	f.pending = m.append(nil)
-	l.enqueue(kindReturn, queued{f.pending, f})
-	l.transmit(time.Now())
+	l.appendQueued(kindReturn, queued{f.pending, f})
+	l.transmitQueued(time.Now())
 }
 
 // Down implements link.Credit.

@@ -194,7 +194,7 @@ func TestStarvedBesideGets(t *testing.T) {
 		for _, ch := range c.wait {
 			l.lanes[ch].queue = make([]queued, 1)
 		}
-		if got := l.starved(); got != c.want {
+		if got := l.isStarved(); got != c.want {
 			t.Errorf("%s: starved is %v", name, got)
 		}
 	}
@@ -291,8 +291,8 @@ func TestReturnsMerge(t *testing.T) {
 	}
 	l.mu.Lock()
 	n, pending := l.queued()-before, append([]byte(nil), f.pending...)
-	l.credits.grant(plenty)
-	l.transmit(time.Now())
+	l.credits.takeLimits(plenty)
+	l.transmitQueued(time.Now())
 	l.mu.Unlock()
 	var m message
 	if pending != nil && (m.parse(pending) != nil || m.word != 1000) || n > 1 {

@@ -161,7 +161,7 @@ func Connect(n NIC, peer fabric.NodeID, m Medium, cfg Config) (*Link, error) {
 	l.mu.Unlock()
 	n.Connect(peer, port{l})
 	go l.up.makeCalls()
-	go l.read()
+	go l.readPackets()
 	return l, nil
 }
 
@@ -183,7 +183,7 @@ func (l *Link) RTT() time.Duration {
 }
 
 // Close takes the link down. It does not wait: see Done.
-func (l *Link) Close() error { return l.fail(errDown) }
+func (l *Link) Close() error { return l.failLink(errDown) }
 
 // Done is closed when the link is down, every operation on it has ended, and nothing
 // of it runs any more.
@@ -196,8 +196,8 @@ func (l *Link) Err() error {
 	return l.reason
 }
 
-// fail has the reader end the link.
-func (l *Link) fail(reason error) error {
+// failLink has the reader end the link.
+func (l *Link) failLink(reason error) error {
 	l.mu.Lock()
 	if l.closing {
 		l.mu.Unlock()
@@ -210,15 +210,15 @@ func (l *Link) fail(reason error) error {
 	return l.medium.Close()
 }
 
-// read is the reader: it takes packets until the medium ends, and then ends the
+// readPackets is the reader: it takes packets until the medium ends, and then ends the
 // link.
-func (l *Link) read() {
+func (l *Link) readPackets() {
 	b := make([]byte, MaxPacket+1)
 	for {
 		n, err := l.medium.Receive(b)
 		if err != nil {
 			if err != io.EOF {
-				_ = l.fail(fmt.Errorf("wire: %w: %w", fabric.ErrPeerDown, err))
+				_ = l.failLink(fmt.Errorf("wire: %w: %w", fabric.ErrPeerDown, err))
 			}
 			break
 		}
@@ -235,11 +235,11 @@ func (l *Link) read() {
 			err = l.handleMessage(&msg)
 		}
 		if err != nil {
-			_ = l.fail(fmt.Errorf("%w: %w", errBreach, err))
+			_ = l.failLink(fmt.Errorf("%w: %w", errBreach, err))
 			break
 		}
 	}
-	_ = l.fail(errDown)
+	_ = l.failLink(errDown)
 	l.endOperations()
 }
 
@@ -251,16 +251,16 @@ func (l *Link) acceptPacket(p packet, bad error) (m []byte, ok bool, err error) 
 	defer l.mu.Unlock()
 	if bad != nil {
 		l.count.CRCErrors.Add(1)
-		l.arq.damaged()
-		l.transmit(now)
+		l.arq.noteDamaged()
+		l.transmitQueued(now)
 		return nil, false, nil
 	}
-	l.credits.grant(p.limits)
+	l.credits.takeLimits(p.limits)
 	l.count.Received.Add(1)
 	l.count.RxBytes.Add(uint64(HeaderLen + len(p.message)))
 	l.lastIn = now
 	early := p.flags&flagData != 0 && int32(p.seq-l.arq.expect) > 0
-	m, back, ok := l.arq.receive(p, now)
+	m, back, ok := l.arq.receivePacket(p, now)
 	switch {
 	case ok:
 		err = l.countMessage(kind(m[0]))
@@ -275,7 +275,7 @@ func (l *Link) acceptPacket(p packet, bad error) (m []byte, ok bool, err error) 
 	if back {
 		l.count.Replays.Add(1)
 	}
-	l.transmit(now)
+	l.transmitQueued(now)
 	return m, ok, err
 }
 
@@ -315,7 +315,7 @@ func (l *Link) endOperations() {
 		}
 	}
 	for _, f := range l.ins {
-		f.end()
+		f.noteDown()
 	}
 	l.up.queueCall(func() { l.nic.PeerDown(l.peer) })
 	l.up.finishCalls()

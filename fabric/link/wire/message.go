@@ -68,13 +68,13 @@ type message struct {
 	data     []byte
 }
 
-func head(b []byte, k kind, number uint32) []byte {
+func appendHead(b []byte, k kind, number uint32) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, byte(k)), number)
 }
 
 // append appends the encoding of m to b.
 func (m *message) append(b []byte) []byte {
-	b = head(b, m.kind, m.number)
+	b = appendHead(b, m.kind, m.number)
 	switch m.kind {
 	case kindOpen:
 		b = binary.LittleEndian.AppendUint16(b, uint16(m.from))
@@ -151,7 +151,7 @@ func getMessage(number uint32, g link.Get) *message {
 	return m
 }
 
-func (m *message) get() link.Get {
+func (m *message) asGet() link.Get {
 	return link.Get{From: m.from, To: m.to, Remote: atu.NLA(m.word), Len: int(m.n), Notify: m.flags&requestNotify != 0}
 }
 
@@ -166,7 +166,7 @@ func putMessage(number uint32, p link.Put, n int) *message {
 	return m
 }
 
-func (m *message) put() link.Put {
+func (m *message) asPut() link.Put {
 	return link.Put{
 		From: m.from, To: m.to, Remote: atu.NLA(m.word),
 		Notify: m.flags&requestNotify != 0, Immediate: m.flags&requestImmediate != 0,

@@ -75,12 +75,12 @@ func appendPacket(b []byte, p packet) []byte {
 	}
 	b = append(b, 0, 0, 0, 0, 0, 0)
 	b = append(b, p.message...)
-	binary.LittleEndian.PutUint32(b[start+crcOff:], checksum(b[start:]))
+	binary.LittleEndian.PutUint32(b[start+crcOff:], packetChecksum(b[start:]))
 	return b
 }
 
-// checksum is the CRC of a packet as if its field were zero.
-func checksum(b []byte) uint32 {
+// packetChecksum is the CRC of a packet as if its field were zero.
+func packetChecksum(b []byte) uint32 {
 	var zero [HeaderLen - crcOff]byte
 	c := crc32.Update(0, castagnoli, b[:crcOff])
 	c = crc32.Update(c, castagnoli, zero[:])
@@ -94,7 +94,7 @@ func parsePacket(b []byte) (p packet, err error) {
 		return p, fmt.Errorf("%w of %d bytes: %w", ErrPacket, len(b), io.ErrUnexpectedEOF)
 	case len(b) > MaxPacket:
 		return p, fmt.Errorf("%w of %d bytes, at most %d", ErrPacket, len(b), MaxPacket)
-	case binary.LittleEndian.Uint32(b[crcOff:]) != checksum(b):
+	case binary.LittleEndian.Uint32(b[crcOff:]) != packetChecksum(b):
 		return p, fmt.Errorf("%w: CRC", ErrPacket)
 	case b[0] != packetVersion:
 		return p, fmt.Errorf("%w: version %#x", ErrPacket, b[0])

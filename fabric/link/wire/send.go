@@ -9,8 +9,8 @@ import (
 func (l *Link) queueMessage(m *message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue(m)
-	l.transmit(time.Now())
+	l.appendMessage(m)
+	l.transmitQueued(time.Now())
 }
 
 // queued is a message that waits to be sent. What waits is bounded, also when the peer
@@ -21,20 +21,20 @@ type queued struct {
 	flow *inflow // of a Return
 }
 
-// queue belongs to the holder of mu.
-func (l *Link) queue(m *message) {
-	l.enqueue(m.kind, queued{b: m.append(nil)})
+// appendMessage belongs to the holder of mu.
+func (l *Link) appendMessage(m *message) {
+	l.appendQueued(m.kind, queued{b: m.append(nil)})
 }
 
-// enqueue belongs to the holder of mu.
-func (l *Link) enqueue(k kind, q queued) {
+// appendQueued belongs to the holder of mu.
+func (l *Link) appendQueued(k kind, q queued) {
 	if a := &l.lanes[channelOf[k]]; !l.closing {
 		a.queue = append(a.queue, q)
 	}
 }
 
-// pop takes the first message of a channel. It belongs to the holder of mu.
-func (l *Link) pop(a *lane) []byte {
+// popMessage takes the first message of a channel. It belongs to the holder of mu.
+func (l *Link) popMessage(a *lane) []byte {
 	m := a.queue[0]
 	a.queue[0] = queued{}
 	a.queue = a.queue[1:]
@@ -62,8 +62,8 @@ func (l *Link) notePut(m *message) error {
 	return nil
 }
 
-// transmit sends what can be sent. It belongs to the holder of mu.
-func (l *Link) transmit(now time.Time) {
+// transmitQueued sends what can be sent. It belongs to the holder of mu.
+func (l *Link) transmitQueued(now time.Time) {
 	if l.closing {
 		return
 	}
@@ -73,9 +73,9 @@ func (l *Link) transmit(now time.Time) {
 			if m == nil {
 				break
 			}
-			l.arq.push(m, now)
+			l.arq.pushMessage(m, now)
 		}
-		p, again, ok := l.arq.pull(&l.sent)
+		p, again, ok := l.arq.nextPacket(&l.sent)
 		if !ok {
 			break
 		}
@@ -84,14 +84,14 @@ func (l *Link) transmit(now time.Time) {
 			l.count.Retransmitted.Add(1)
 		}
 		l.ackAt = time.Time{}
-		p.limits = l.credits.limits()
+		p.limits = l.credits.ownLimits()
 		l.packet = appendPacket(l.packet[:0], p)
 		l.count.TxBytes.Add(uint64(len(l.packet)))
 		if err := l.medium.Send(l.packet); err != nil {
 			return // the reader finds out, too
 		}
 	}
-	l.schedule(now)
+	l.setTimer(now)
 }
 
 // nextMessage is the next message to send, of the channels in turn: of those that have a message
@@ -129,14 +129,14 @@ func (l *Link) nextOfLane(a *lane) []byte {
 	if len(a.queue) == 0 {
 		return nil
 	}
-	return l.pop(a)
+	return l.popMessage(a)
 }
 
-// starved reports whether messages wait for credits that the peer owes: it has acknowledged
+// isStarved reports whether messages wait for credits that the peer owes: it has acknowledged
 // everything, and nothing of this node keeps a buffer of it. It belongs to the holder of mu.
-func (l *Link) starved() bool {
+func (l *Link) isStarved() bool {
 	for ch := range channels {
-		if a := &l.lanes[ch]; !l.arq.outstanding() && !a.empty() && !l.credits.hasCredit(ch) &&
+		if a := &l.lanes[ch]; !l.arq.hasOutstanding() && !a.empty() && !l.credits.hasCredit(ch) &&
 			(ch != nonPosted || len(a.queue) == l.gets.inUse()) {
 			return true
 		}
@@ -144,13 +144,13 @@ func (l *Link) starved() bool {
 	return false
 }
 
-// schedule sets the timer. It belongs to the holder of mu.
-func (l *Link) schedule(now time.Time) {
+// setTimer sets the timer. It belongs to the holder of mu.
+func (l *Link) setTimer(now time.Time) {
 	if l.closing {
 		return
 	}
 	at := l.lastIn.Add(l.cfg.DownAfter / 4)
-	if at.Before(now) || !l.awaiting() {
+	if at.Before(now) || !l.isAwaiting() {
 		at = now.Add(l.cfg.DownAfter / 4)
 	}
 	for _, t := range []time.Time{l.arq.timer, l.ackAt} {
@@ -161,8 +161,8 @@ func (l *Link) schedule(now time.Time) {
 	l.timer.Reset(max(at.Sub(now), 50*time.Microsecond))
 }
 
-// awaiting reports whether the peer owes something.
-func (l *Link) awaiting() bool {
+// isAwaiting reports whether the peer owes something.
+func (l *Link) isAwaiting() bool {
 	if l.gets.inUse()+l.putting.inUse() > 0 {
 		return true
 	}
@@ -178,15 +178,15 @@ func (l *Link) awaiting() bool {
 func (l *Link) timerFired() {
 	now := time.Now()
 	l.mu.Lock()
-	if l.starved() {
+	if l.isStarved() {
 		l.mu.Unlock()
-		_ = l.fail(fmt.Errorf("%w: it gives no credits", errBreach)) // as below
+		_ = l.failLink(fmt.Errorf("%w: it gives no credits", errBreach)) // as below
 		return
 	}
 	back, down := l.arq.retryOldest(now, l.cfg.DownAfter)
 	if down {
 		l.mu.Unlock()
-		_ = l.fail(errSilent) // the reader ends the link, whatever Close says
+		_ = l.failLink(errSilent) // the reader ends the link, whatever Close says
 		return
 	}
 	defer l.mu.Unlock()
@@ -197,9 +197,9 @@ func (l *Link) timerFired() {
 	if !l.ackAt.IsZero() && !now.Before(l.ackAt) {
 		l.arq.ackReceived()
 	}
-	if !l.arq.outstanding() && l.awaiting() && now.Sub(l.lastIn) >= l.cfg.DownAfter/4 {
+	if !l.arq.hasOutstanding() && l.isAwaiting() && now.Sub(l.lastIn) >= l.cfg.DownAfter/4 {
 		l.count.Probes.Add(1)
-		l.queue(&message{kind: kindProbe})
+		l.appendMessage(&message{kind: kindProbe})
 	}
-	l.transmit(now)
+	l.transmitQueued(now)
 }

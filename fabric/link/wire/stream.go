@@ -38,12 +38,12 @@ func OverStream(c net.Conn, f Faults) (*Stream, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	go m.write()
+	go m.writeQueued()
 	return m, nil
 }
 
-// write sends what is queued, as much as there is at a time, until Close.
-func (m *Stream) write() {
+// writeQueued sends what is queued, as much as there is at a time, until Close.
+func (m *Stream) writeQueued() {
 	out := bufio.NewWriterSize(m.conn, Window*(lengthLen+MaxPacket))
 	for {
 		select {

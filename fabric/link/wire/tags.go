@@ -44,8 +44,8 @@ func (t *tags) takeTag(o *op) (number uint32, ok bool) {
 	return t.uses[tag]*uint32(len(t.ops)) + uint32(tag), true
 }
 
-// op returns the operation with a number; an error: it is not under way.
-func (t *tags) op(number uint32) (*op, error) {
+// operationOf returns the operation with a number; an error: it is not under way.
+func (t *tags) operationOf(number uint32) (*op, error) {
 	tag, n := number%uint32(len(t.ops)), uint32(len(t.ops))
 	if o := t.ops[tag]; o != nil && number == t.uses[tag]*n+tag {
 		return o, nil

@@ -54,14 +54,14 @@ func (l *Link) startOrQueue(t *tags, o *op, start func(number uint32)) {
 		return
 	}
 	start(number)
-	l.transmit(time.Now())
+	l.transmitQueued(time.Now())
 }
 
 // Get implements link.Port.
 func (p port) Get(g link.Get, s link.Sink) {
 	l := p.Link
 	l.startOrQueue(&l.gets, &op{sink: s, done: s, getBytes: g.Len}, func(number uint32) {
-		l.queue(getMessage(number, g))
+		l.appendMessage(getMessage(number, g))
 	})
 }
 
@@ -69,7 +69,7 @@ func (p port) Get(g link.Get, s link.Sink) {
 func (p port) Put(r link.Put, data []byte, d link.Done) {
 	l := p.Link
 	l.startOrQueue(&l.putting, &op{done: d}, func(number uint32) {
-		l.queue(putMessage(number, r, len(data)))
+		l.appendMessage(putMessage(number, r, len(data)))
 		a := &l.lanes[channelOf[kindPutData]]
 		a.streams = append(a.streams, &stream{kind: kindPutData, number: number, data: data})
 	})
@@ -80,7 +80,7 @@ func (l *Link) operationEnded(t *tags, number uint32, s fabric.Status) error {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, err := t.op(number)
+	o, err := t.operationOf(number)
 	if err != nil {
 		return err
 	}
@@ -93,15 +93,15 @@ func (l *Link) operationEnded(t *tags, number uint32, s fabric.Status) error {
 	}
 	t.freeTag(number)
 	t.startWaiting()
-	l.transmit(now)
+	l.transmitQueued(now)
 	l.up.queueCall(func() { o.done.Done(s) })
 	return nil
 }
 
-// data is the reader's: a fragment of the response to a GET.
-func (l *Link) data(m *message) error {
+// takeFragment is the reader's: a fragment of the response to a GET.
+func (l *Link) takeFragment(m *message) error {
 	l.mu.Lock()
-	o, err := l.gets.op(m.number)
+	o, err := l.gets.operationOf(m.number)
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (l *Link) serveGet(m *message) error {
 	if used {
 		return fmt.Errorf("GET %d: its tag is in use", number)
 	}
-	le, status := l.nic.LendGet(l.peer, m.get())
+	le, status := l.nic.LendGet(l.peer, m.asGet())
 	if status != fabric.StatusOK {
 		l.queueMessage(&message{kind: kindGetEnd, number: number, status: status})
 		return nil
@@ -140,10 +140,10 @@ func (l *Link) serveGet(m *message) error {
 	a := &l.lanes[channelOf[kindData]]
 	a.streams = append(a.streams, &stream{kind: kindData, number: number, data: le.Bytes(), ended: func() {
 		l.serving[tag] = nil
-		l.queue(&message{kind: kindGetEnd, number: number, status: fabric.StatusOK})
+		l.appendMessage(&message{kind: kindGetEnd, number: number, status: fabric.StatusOK})
 		l.up.queueCall(func() { s.End(true) })
 	}})
-	l.transmit(time.Now())
+	l.transmitQueued(time.Now())
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (l *Link) servePut(m *message) error {
 	if l.puts[m.number] != nil {
 		return fmt.Errorf("PUT %d twice", m.number)
 	}
-	l.puts[m.number] = &put{request: m.put(), want: int(m.n)}
+	l.puts[m.number] = &put{request: m.asPut(), want: int(m.n)}
 	return nil
 }
 
@@ -206,7 +206,7 @@ func (l *Link) handleMessage(m *message) error {
 	case kindGet:
 		return l.serveGet(m)
 	case kindData:
-		return l.data(m)
+		return l.takeFragment(m)
 	case kindGetEnd:
 		return l.operationEnded(&l.gets, m.number, m.status)
 	case kindPut:
@@ -231,7 +231,7 @@ func (l *Link) handleMessage(m *message) error {
 	case kindOpened:
 		return f.mailboxAnswered(m.id, int(m.n))
 	case kindReturn:
-		if err := f.returned(m.word); err != nil {
+		if err := f.noteReturned(m.word); err != nil {
 			return err
 		}
 		total := m.word
