@@ -19,14 +19,14 @@ func (r *Routes) Adaptive() bool { return r.topo.kind != KindFree && r.down == n
 // Closer appends the ports that lead from one node of a torus or mesh on a shortest path to
 // another one, in ascending order: none if they are the same.
 func (r *Routes) Closer(ports []Port, from, to fabric.NodeID) []Port {
-	return r.closer(ports, r.topo.positionOf(from), r.topo.positionOf(to))
+	return r.closerPorts(ports, r.topo.positionOf(from), r.topo.positionOf(to))
 }
 
-func (r *Routes) closer(ports []Port, at, to int32) []Port {
+func (r *Routes) closerPorts(ports []Port, at, to int32) []Port {
 	d := r.topo.dims
-	own, there := d.coords(int(at)), d.coords(int(to))
+	own, there := d.coordsOf(int(at)), d.coordsOf(int(to))
 	for dim, size := range d {
-		p := r.towards(dim, own[dim], there[dim])
+		p := r.portTowards(dim, own[dim], there[dim])
 		if p == PortHost {
 			continue
 		}
@@ -45,29 +45,29 @@ func (r *Routes) closer(ports []Port, at, to int32) []Port {
 // and so do those of a class with an override. It does not allocate.
 func (r *Routes) CarryAdaptive(l *Load, a, b fabric.NodeID, class fabric.Class, packets, bytes uint64) bool {
 	at, to := r.topo.positionOf(a), r.topo.positionOf(b)
-	if _, reserved := r.override(a, b, class); reserved || !r.Adaptive() || at < 0 || to < 0 {
+	if _, reserved := r.overrideFor(a, b, class); reserved || !r.Adaptive() || at < 0 || to < 0 {
 		return r.CarryOf(l, a, b, class, packets, bytes)
 	}
-	l.window(packets, false)
+	l.beginWindow(packets, false)
 	for packets > 0 {
 		n := min(packets, adaptiveBatch)
 		share := bytes * n / packets
-		r.stray(l, at, to, n, share)
+		r.carryStray(l, at, to, n, share)
 		packets, bytes = packets-n, bytes-share
 	}
 	return true
 }
 
-// stray carries packets that all take the same path.
-func (r *Routes) stray(l *Load, at, to int32, packets, bytes uint64) {
+// carryStray carries packets that all take the same path.
+func (r *Routes) carryStray(l *Load, at, to int32, packets, bytes uint64) {
 	var room [Ports]Port
 	for at != to {
 		var best *channel
 		var next hop
 		least := uint64(0)
-		for _, p := range r.closer(room[:0], at, to) {
-			h := r.topo.hop(at, p)
-			if n := l.channels[h.channel].recent(); best == nil || n < least {
+		for _, p := range r.closerPorts(room[:0], at, to) {
+			h := r.topo.hopAt(at, p)
+			if n := l.channels[h.channel].recentBytes(); best == nil || n < least {
 				best, next, least = &l.channels[h.channel], h, n
 			}
 		}
@@ -86,9 +86,9 @@ func (r *Routes) stray(l *Load, at, to int32, packets, bytes uint64) {
 func (r *Routes) Escape(from, to fabric.NodeID) (p Port, virtual uint8) {
 	at, end := r.topo.positionOf(from), r.topo.positionOf(to)
 	d := r.topo.dims
-	own, there := d.coords(int(at)), d.coords(int(end))
+	own, there := d.coordsOf(int(at)), d.coordsOf(int(end))
 	for dim := range d {
-		if p = r.towards(dim, own[dim], there[dim]); p == PortHost {
+		if p = r.portTowards(dim, own[dim], there[dim]); p == PortHost {
 			continue
 		}
 		up := p == Port(2*dim)

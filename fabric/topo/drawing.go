@@ -40,33 +40,33 @@ type Shared struct {
 
 func (s Shared) String() string { return fmt.Sprintf("%d to %d", s.From, s.To) }
 
-// missing reports whether a node is missing.
-func (d *Drawing) missing(n fabric.NodeID) bool {
+// isMissing reports whether a node is missing.
+func (d *Drawing) isMissing(n fabric.NodeID) bool {
 	_, found := slices.BinarySearch(d.Missing, n)
 	return found
 }
 
-// units names what a Load counts besides bytes.
-func (d *Drawing) units() string {
+// unitNames names what a Load counts besides bytes.
+func (d *Drawing) unitNames() string {
 	if d.Flows {
 		return "flows"
 	}
 	return "packets"
 }
 
-// amount writes what a Load counts, in words.
-func (d *Drawing) amount(c Counts) string {
+// amountText writes what a Load counts, in words.
+func (d *Drawing) amountText(c Counts) string {
 	if d.Topology.kind == KindPairs { // nobody counts packets
 		return display.Bytes(c.Bytes)
 	}
-	return fmt.Sprintf("%d %s, %s", c.Packets, d.units(), display.Bytes(c.Bytes))
+	return fmt.Sprintf("%d %s, %s", c.Packets, d.unitNames(), display.Bytes(c.Bytes))
 }
 
 // linkDown reports whether a link is cut.
 func (d *Drawing) linkDown(link int) bool { return d.Routes != nil && d.Routes.Down(link) }
 
-// counts returns what a channel has carried.
-func (d *Drawing) counts(channel int) Counts {
+// countsOf returns what a channel has carried.
+func (d *Drawing) countsOf(channel int) Counts {
 	switch {
 	case channel/2 >= len(d.Load):
 		return Counts{}
@@ -76,18 +76,18 @@ func (d *Drawing) counts(channel int) Counts {
 	return d.Load[channel/2].BA
 }
 
-// most returns the channel that has carried the most bytes, and their number.
-func (d *Drawing) most() (channel int, bytes uint64) {
+// busiestChannel returns the channel that has carried the most bytes, and their number.
+func (d *Drawing) busiestChannel() (channel int, bytes uint64) {
 	for c := range 2 * len(d.Load) {
-		if b := d.counts(c).Bytes; b > bytes {
+		if b := d.countsOf(c).Bytes; b > bytes {
 			channel, bytes = c, b
 		}
 	}
 	return channel, bytes
 }
 
-// total is the sum over all channels.
-func (d *Drawing) total() (sum Counts) {
+// totalCounts returns the sum over all channels.
+func (d *Drawing) totalCounts() (sum Counts) {
 	for _, l := range d.Load {
 		sum = sum.plus(l.AB).plus(l.BA)
 	}

@@ -55,12 +55,12 @@ func (d Dims) String() string {
 	return s
 }
 
-// coords are the coordinates of the i-th node of the grid, x counting fastest.
-func (d Dims) coords(i int) [3]int {
+// coordsOf returns the coordinates of the i-th node of the grid, x counting fastest.
+func (d Dims) coordsOf(i int) [3]int {
 	return [3]int{i % d[0], i / d[0] % d[1], i / (d[0] * d[1])}
 }
 
-func (d Dims) position(c [3]int) int { return c[0] + d[0]*(c[1]+d[1]*c[2]) }
+func (d Dims) positionOf(c [3]int) int { return c[0] + d[0]*(c[1]+d[1]*c[2]) }
 
 // IDs returns as many consecutive node IDs as the grid has nodes, beginning with first.
 func (d Dims) IDs(first fabric.NodeID) ([]fabric.NodeID, error) {
@@ -108,7 +108,7 @@ func NewGrid(name string, k Kind, d Dims, nodes []fabric.NodeID) (*Topology, err
 	}
 	var links []Link
 	for i, n := range nodes {
-		c := d.coords(i)
+		c := d.coordsOf(i)
 		for dim := range d {
 			next := c
 			if next[dim]++; next[dim] == d[dim] {
@@ -118,8 +118,8 @@ func NewGrid(name string, k Kind, d Dims, nodes []fabric.NodeID) (*Topology, err
 				next[dim] = 0
 			}
 			plus := Port(2 * dim)
-			links = append(links, Link{End{n, plus}, End{nodes[d.position(next)], plus + 1}})
+			links = append(links, Link{End{n, plus}, End{nodes[d.positionOf(next)], plus + 1}})
 		}
 	}
-	return build(name, k, d, nodes, links)
+	return buildTopology(name, k, d, nodes, links)
 }

@@ -36,7 +36,7 @@ func gridLayout(d Dims) layout {
 	l := layout{axes: [3]point{{deep + gap, 0}, {0, deep + gap}, {slant, -slant * 0.86}}}
 	origin := point{margin, margin + deep*0.86}
 	for i := range d.Nodes() {
-		c := d.coords(i)
+		c := d.coordsOf(i)
 		p := origin
 		for dim, n := range c {
 			p = p.stepTowards(l.axes[dim], n)

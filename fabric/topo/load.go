@@ -22,8 +22,8 @@ func (c *channel) add(packets, bytes uint64) {
 	c.bytes.Add(bytes)
 }
 
-// recent is what the channel has carried in this window, in bytes.
-func (c *channel) recent() uint64 {
+// recentBytes returns how many bytes the channel has carried in this window.
+func (c *channel) recentBytes() uint64 {
 	base := c.base.Load() // first: the bytes only grow
 	return c.bytes.Load() - base
 }
@@ -52,9 +52,9 @@ func (l LinkLoad) Add(o LinkLoad) LinkLoad { return LinkLoad{l.AB.plus(o.AB), l.
 // Since returns what was added since an earlier load of the same link.
 func (l LinkLoad) Since(o LinkLoad) LinkLoad { return LinkLoad{l.AB.minus(o.AB), l.BA.minus(o.BA)} }
 
-// window begins a new window for adaptive routing when the present one is over, or always with
+// beginWindow begins a new window for adaptive routing when the present one is over, or always with
 // begin: what was carried long ago is no load.
-func (l *Load) window(packets uint64, begin bool) {
+func (l *Load) beginWindow(packets uint64, begin bool) {
 	if n := l.strayed.Add(packets); !begin && (n < adaptiveWindow || !l.strayed.CompareAndSwap(n, 0)) {
 		return
 	}
@@ -64,7 +64,7 @@ func (l *Load) window(packets uint64, begin bool) {
 }
 
 // BeginAdaptive has adaptive routing forget the load so far.
-func (l *Load) BeginAdaptive() { l.window(0, true) }
+func (l *Load) BeginAdaptive() { l.beginWindow(0, true) }
 
 // NewLoad returns counters for the links of t, all 0.
 func NewLoad(t *Topology) *Load { return &Load{channels: make([]channel, 2*len(t.links))} }

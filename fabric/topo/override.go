@@ -23,8 +23,8 @@ type tagged struct {
 	class    fabric.Class
 }
 
-// override returns the channels that packets of a class take in place of the tables.
-func (r *Routes) override(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
+// overrideFor returns the channels that packets of a class take in place of the tables.
+func (r *Routes) overrideFor(a, b fabric.NodeID, c fabric.Class) ([]int32, bool) {
 	if r.overrideChannels == nil {
 		return nil, false
 	}
@@ -79,7 +79,7 @@ func (r *Routes) channelsOf(o Override) (channels []int32, err error) {
 		if !p.Valid() {
 			return nil, fmt.Errorf("no port %v", p)
 		}
-		h := r.topo.hop(at, p)
+		h := r.topo.hopAt(at, p)
 		switch {
 		case h.node < 0:
 			return nil, fmt.Errorf("node %d has no link at port %v", r.topo.nodes[at], p)

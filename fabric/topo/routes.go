@@ -34,7 +34,7 @@ func NewRoutes(t *Topology, down ...int) (*Routes, error) {
 		}
 		r.down[l] = true
 	}
-	r.part = components(t, r.down)
+	r.part = numberComponents(t, r.down)
 	return r, nil
 }
 
@@ -76,11 +76,11 @@ func (r *Routes) makeTable(at int32) *Table {
 	ports := make([]Port, n)
 	switch {
 	case r.topo.kind == KindFree:
-		r.shortest(at, ports)
+		r.shortestPorts(at, ports)
 	case r.down == nil:
 		r.dimensionOrder(at, ports)
 	default:
-		r.shortest(at, ports)
+		r.shortestPorts(at, ports)
 		r.keepIntact(at, ports)
 	}
 	t := r.shelf.makeTable(r.topo.nodes, ports, make([]Port, len(r.topo.index)))
@@ -114,7 +114,7 @@ func (r *Routes) PathOf(a, b fabric.NodeID, c fabric.Class) ([]End, error) {
 	if !r.Reachable(a, b) {
 		return nil, fmt.Errorf("topo: node %d to node %d: %w", a, b, fabric.ErrNoRoute)
 	}
-	if over, ok := r.override(a, b, c); ok {
+	if over, ok := r.overrideFor(a, b, c); ok {
 		return r.exitsOf(over), nil
 	}
 	var path []End
@@ -124,7 +124,7 @@ func (r *Routes) PathOf(a, b fabric.NodeID, c fabric.Class) ([]End, error) {
 			return path, nil
 		}
 		path = append(path, End{r.topo.nodes[at], p})
-		at = r.topo.hop(at, p).node
+		at = r.topo.hopAt(at, p).node
 	}
 }
 
@@ -133,12 +133,12 @@ func (r *Routes) Hops(a, b fabric.NodeID) int {
 	if !r.Reachable(a, b) {
 		return -1
 	}
-	if over, ok := r.override(a, b, 0); ok {
+	if over, ok := r.overrideFor(a, b, 0); ok {
 		return len(over)
 	}
 	at, n := r.topo.positionOf(a), 0
 	for p := r.tableAt(at).Port(b); p != PortHost; p = r.tableAt(at).Port(b) {
-		at = r.topo.hop(at, p).node
+		at = r.topo.hopAt(at, p).node
 		n++
 	}
 	return n
@@ -153,7 +153,7 @@ func (r *Routes) Carry(l *Load, a, b fabric.NodeID, packets, bytes uint64) bool 
 
 // CarryOf is Carry for packets of a class.
 func (r *Routes) CarryOf(l *Load, a, b fabric.NodeID, class fabric.Class, packets, bytes uint64) bool {
-	if over, ok := r.override(a, b, class); ok {
+	if over, ok := r.overrideFor(a, b, class); ok {
 		for _, c := range over {
 			l.channels[c].add(packets, bytes)
 		}
@@ -168,7 +168,7 @@ func (r *Routes) CarryOf(l *Load, a, b fabric.NodeID, class fabric.Class, packet
 		if p >= Ports {
 			return p == PortHost
 		}
-		h := r.topo.hop(at, p)
+		h := r.topo.hopAt(at, p)
 		l.channels[h.channel].add(packets, bytes)
 		at = h.node
 	}

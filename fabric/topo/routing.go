@@ -4,12 +4,12 @@ package topo
 // towards nodes[i]: along x until that is right, then y, then z.
 func (r *Routes) dimensionOrder(at int32, ports []Port) {
 	d := r.topo.dims
-	own := d.coords(int(at))
+	own := d.coordsOf(int(at))
 	var dir [3][]Port // by coordinate of the destination
 	for dim, size := range d {
 		dir[dim] = make([]Port, size)
 		for to := range dir[dim] {
-			dir[dim][to] = r.towards(dim, own[dim], to)
+			dir[dim][to] = r.portTowards(dim, own[dim], to)
 		}
 	}
 	i := 0
@@ -30,8 +30,8 @@ func (r *Routes) dimensionOrder(at int32, ports []Port) {
 	}
 }
 
-// towards returns the port that leads from one coordinate to another, or PortHost.
-func (r *Routes) towards(dim, from, to int) Port {
+// portTowards returns the port that leads from one coordinate to another, or PortHost.
+func (r *Routes) portTowards(dim, from, to int) Port {
 	size := r.topo.dims[dim]
 	plus := Port(2 * dim)
 	ahead := to - from // steps in + direction
@@ -61,34 +61,34 @@ func (r *Routes) keepIntact(at int32, ports []Port) {
 	order := make([]Port, len(ports))
 	r.dimensionOrder(at, order)
 	for i := range ports {
-		if r.intact(at, int32(i)) {
+		if r.isIntact(at, int32(i)) {
 			ports[i] = order[i]
 		}
 	}
 }
 
-// intact reports whether the path in dimension order crosses no cut link.
-func (r *Routes) intact(at, to int32) bool {
+// isIntact reports whether the path in dimension order crosses no cut link.
+func (r *Routes) isIntact(at, to int32) bool {
 	d := r.topo.dims
-	c, dst := d.coords(int(at)), d.coords(int(to))
+	c, dst := d.coordsOf(int(at)), d.coordsOf(int(to))
 	for dim := range d {
-		p := r.towards(dim, c[dim], dst[dim])
+		p := r.portTowards(dim, c[dim], dst[dim])
 		for c[dim] != dst[dim] {
-			h := r.topo.hop(at, p)
+			h := r.topo.hopAt(at, p)
 			if r.down[h.channel/2] {
 				return false
 			}
 			at = h.node
-			c[dim] = d.coords(int(at))[dim]
+			c[dim] = d.coordsOf(int(at))[dim]
 		}
 	}
 	return true
 }
 
-// shortest sets ports[i] to the first port on a shortest path from the node at a
+// shortestPorts sets ports[i] to the first port on a shortest path from the node at a
 // position to nodes[i], the lowest port first. Every node does so independently. The
 // rest of a shortest path is a shortest path, so packets come closer with every hop.
-func (r *Routes) shortest(at int32, ports []Port) {
+func (r *Routes) shortestPorts(at int32, ports []Port) {
 	for i := range ports {
 		ports[i] = PortNone
 	}
@@ -99,7 +99,7 @@ func (r *Routes) shortest(at int32, ports []Port) {
 		from := queue[0]
 		queue = queue[1:]
 		for p := range Ports {
-			h := r.topo.hop(from, p)
+			h := r.topo.hopAt(from, p)
 			if h.node < 0 || r.Down(int(h.channel/2)) || ports[h.node] != PortNone {
 				continue
 			}
@@ -112,8 +112,8 @@ func (r *Routes) shortest(at int32, ports []Port) {
 	}
 }
 
-// components numbers the connected parts of t without the links that are down.
-func components(t *Topology, down []bool) []int32 {
+// numberComponents numbers the connected parts of t without the links that are down.
+func numberComponents(t *Topology, down []bool) []int32 {
 	part := make([]int32, len(t.nodes))
 	for i := range part {
 		part[i] = -1
@@ -130,7 +130,7 @@ func components(t *Topology, down []bool) []int32 {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
 			for p := range Ports {
-				h := t.hop(at, p)
+				h := t.hopAt(at, p)
 				if h.node < 0 || part[h.node] >= 0 || down != nil && down[h.channel/2] {
 					continue
 				}

@@ -27,7 +27,7 @@ func (d *Drawing) WriteSVG(w io.Writer) error {
 		p.layout = gridLayout(t.dims)
 	}
 	if p.peak = d.Peak; p.peak == 0 {
-		_, p.peak = d.most()
+		_, p.peak = d.busiestChannel()
 	}
 	p.paint()
 	return p.w.Flush() // the first error of all writes
@@ -52,7 +52,7 @@ const (
 )
 
 func (p *painter) paint() {
-	lines := p.lines()
+	lines := p.describeLines()
 	width, height := max(p.size.x, legendWidth), p.size.y+scaleHeight+lineHeight*float64(len(lines)+1)
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
 <rect width="100%%" height="100%%" fill="#fff"/>
@@ -61,19 +61,19 @@ func (p *painter) paint() {
 	for i := range p.Topology.links {
 		p.paintLink(i)
 	}
-	p.shared()
+	p.drawShared()
 	p.printf("</g>\n<g font-size=\"10\" text-anchor=\"middle\" fill=\"#222\" transform=\"translate(%.0f 0)\">\n", (width-p.size.x)/2)
 	for i, n := range p.Topology.nodes {
-		p.node(p.at[i], n)
+		p.drawNode(p.at[i], n)
 	}
 	p.printf("</g>\n")
-	p.legend(lines)
+	p.drawLegend(lines)
 	p.printf("</svg>\n")
 }
 
-func (p *painter) node(at point, n fabric.NodeID) {
+func (p *painter) drawNode(at point, n fabric.NodeID) {
 	look, size := `fill="#fff" stroke="#444"`, ""
-	if p.missing(n) {
+	if p.isMissing(n) {
 		look = `fill="#eee" stroke="#999" stroke-dasharray="2 2"`
 	}
 	p.printf(`<circle cx="%.1f" cy="%.1f" r="%.0f" %s stroke-width="1.2"/>`, at.x, at.y, nodeRadius, look)
@@ -89,28 +89,28 @@ func (p *painter) node(at point, n fabric.NodeID) {
 func (p *painter) paintLink(i int) {
 	l := p.Topology.links[i]
 	a, b := p.at[p.Topology.positionOf(l.A.Node)], p.at[p.Topology.positionOf(l.B.Node)]
-	if !p.round(l) {
-		p.directions(i, a, b, "")
+	if !p.isClosingRing(l) {
+		p.drawDirections(i, a, b, "")
 		return
 	}
 	out := p.axes[l.A.Port/2]
 	out = out.times(stub / out.length())
-	p.directions(i, a, a.plus(out), ` stroke-dasharray="4 3"`)
-	p.directions(i, b.minus(out), b, ` stroke-dasharray="4 3"`)
+	p.drawDirections(i, a, a.plus(out), ` stroke-dasharray="4 3"`)
+	p.drawDirections(i, b.minus(out), b, ` stroke-dasharray="4 3"`)
 }
 
-// round reports whether l closes a ring of a torus.
-func (p *painter) round(l Link) bool {
+// isClosingRing reports whether l closes a ring of a torus.
+func (p *painter) isClosingRing(l Link) bool {
 	t := p.Topology
 	if t.kind != KindTorus {
 		return false
 	}
 	dim := l.A.Port / 2
-	return t.dims.coords(int(t.positionOf(l.A.Node)))[dim] > t.dims.coords(int(t.positionOf(l.B.Node)))[dim]
+	return t.dims.coordsOf(int(t.positionOf(l.A.Node)))[dim] > t.dims.coordsOf(int(t.positionOf(l.B.Node)))[dim]
 }
 
-// directions draws both directions of a link, or of a stub of it, from a to b.
-func (p *painter) directions(i int, a, b point, style string) {
+// drawDirections draws both directions of a link, or of a stub of it, from a to b.
+func (p *painter) drawDirections(i int, a, b point, style string) {
 	if p.linkDown(i) {
 		p.paintCut(i, a, b)
 		return
@@ -121,19 +121,19 @@ func (p *painter) directions(i int, a, b point, style string) {
 }
 
 func (p *painter) paintLine(channel int, a, b point, style string) {
-	c := p.counts(channel)
+	c := p.countsOf(channel)
 	level := 0.0
 	if p.peak > 0 {
 		level = float64(c.Bytes) / float64(p.peak)
 	}
 	from, to := p.channelEnds(channel)
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"%s><title>%v to %v: %s</title></line>`+"\n",
-		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, p.amount(c))
+		a.x, a.y, b.x, b.y, display.Colour(level), 1.4+2.6*level, style, from, to, p.amountText(c))
 }
 
-// shared draws the traffic through shared memory, dotted: a curve between two nodes, a
+// drawShared draws the traffic through shared memory, dotted: a curve between two nodes, a
 // circle at one.
-func (p *painter) shared() {
+func (p *painter) drawShared() {
 	const look = `stroke="#2b7a78" stroke-width="1.6" stroke-dasharray="0.1 3.5" fill="none"`
 	for _, s := range p.Shared {
 		if !p.Topology.Has(s.From) || !p.Topology.Has(s.To) {
@@ -158,12 +158,12 @@ func (p *painter) paintCut(i int, a, b point) {
 // plain escapes the text of an element. (Package html would make exn-run 77 KB larger.)
 var plain = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// legend draws what the drawing is of and the scale of colours, and lines below.
-func (p *painter) legend(lines []string) {
+// drawLegend draws what the drawing is of and the scale of colours, and lines below.
+func (p *painter) drawLegend(lines []string) {
 	p.printf("<g font-size=\"12\" fill=\"#222\" transform=\"translate(%.0f %.0f)\">\n", margin, p.size.y+8)
 	p.printf("<text font-size=\"14\" font-weight=\"bold\">%s</text>\n", plain.Replace(p.Topology.String()))
 	y := 4.0
-	if _, most := p.most(); most > 0 {
+	if _, most := p.busiestChannel(); most > 0 {
 		const steps, width = 24, scaleWidth / 24
 		for s := range steps {
 			p.printf(`<rect x="%.0f" y="14" width="%.0f" height="10" fill="%s"/>`, float64(s)*width, width, display.Colour(float64(s)/(steps-1)))
@@ -178,11 +178,11 @@ func (p *painter) legend(lines []string) {
 	p.printf("</g>\n")
 }
 
-// lines say what the links have carried, and what the marks mean that are in the drawing.
-func (p *painter) lines() (list []string) {
-	if c, most := p.most(); most > 0 {
-		sum := p.total()
-		all := p.amount(sum)
+// describeLines says what the links have carried, and what the marks in the drawing mean.
+func (p *painter) describeLines() (list []string) {
+	if c, most := p.busiestChannel(); most > 0 {
+		sum := p.totalCounts()
+		all := p.amountText(sum)
 		if p.Flows { // a flow counts on several links
 			all = display.Bytes(sum.Bytes)
 		}
@@ -191,7 +191,7 @@ func (p *painter) lines() (list []string) {
 	} else {
 		list = append(list, "no traffic")
 	}
-	if slices.ContainsFunc(p.Topology.links, p.round) {
+	if slices.ContainsFunc(p.Topology.links, p.isClosingRing) {
 		list = append(list, "dashed: the link goes round")
 	}
 	if len(p.Shared) > 0 {

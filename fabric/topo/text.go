@@ -25,22 +25,22 @@ func (d *Drawing) WriteText(w io.Writer) error {
 	}
 	b := bufio.NewWriter(w)
 	p := writer{Drawing: d, w: b, width: len(strconv.Itoa(int(slices.Max(t.nodes))))}
-	_, p.peak = d.most()
+	_, p.peak = d.busiestChannel()
 	fmt.Fprintln(b, t)
 	switch t.kind {
 	case KindFree:
 		p.writeNodes()
 	case KindPairs:
-		p.pairs()
+		p.writePairs()
 	default:
-		p.planes()
+		p.writePlanes()
 	}
-	p.legend()
+	p.writeLegend()
 	if n := len(d.Missing); n > 0 {
 		fmt.Fprintf(b, "%d of %d nodes are not there (!)\n\n", n, len(t.nodes))
 	}
-	p.busiest(10)
-	p.shared()
+	p.writeBusiest(10)
+	p.writeShared()
 	return b.Flush() // the first error of all writes
 }
 
@@ -55,15 +55,15 @@ type writer struct {
 
 // loadMark returns the load of the link at a port as one character.
 func (p *writer) loadMark(at int32, port Port) string {
-	h := p.Topology.hop(at, port)
+	h := p.Topology.hopAt(at, port)
 	if h.node < 0 {
 		return " "
 	}
 	return p.markOf(int(h.channel / 2))
 }
 
-// legend says what the marks mean that are drawn.
-func (p *writer) legend() {
+// writeLegend says what the marks mean that are drawn.
+func (p *writer) writeLegend() {
 	var all []string
 	for _, m := range []struct{ marks, text string }{
 		{"123456789", "1-9: load in ninths of the busiest"},
@@ -81,7 +81,7 @@ func (p *writer) legend() {
 // markOf returns the load of a link as one character.
 func (p *writer) markOf(link int) string {
 	mark := "."
-	if n := max(p.counts(2*link).Bytes, p.counts(2*link+1).Bytes); p.linkDown(link) {
+	if n := max(p.countsOf(2*link).Bytes, p.countsOf(2*link+1).Bytes); p.linkDown(link) {
 		mark = "x"
 	} else if n > 0 {
 		mark = strconv.Itoa(1 + int(8*float64(n)/float64(p.peak)))
@@ -90,12 +90,12 @@ func (p *writer) markOf(link int) string {
 	return mark
 }
 
-// planes draws a grid:
+// writePlanes draws a grid:
 //
 //	z=0 (the mark after / is the link in +z)
 //	 0/1-2- 1/1-2~
 //	  3      3
-func (p *writer) planes() {
+func (p *writer) writePlanes() {
 	d := p.Topology.dims
 	for z := range d[2] {
 		if d[2] > 1 {
@@ -106,7 +106,7 @@ func (p *writer) planes() {
 		for y := range d[1] {
 			var nodes, down strings.Builder
 			for x := range d[0] {
-				p.cell(&nodes, &down, int32(d.position([3]int{x, y, z})), x == d[0]-1)
+				p.writeCell(&nodes, &down, int32(d.positionOf([3]int{x, y, z})), x == d[0]-1)
 			}
 			fmt.Fprintln(p.w, strings.TrimRight(nodes.String(), " "))
 			if s := strings.TrimRight(down.String(), " "); s != "" {
@@ -117,10 +117,10 @@ func (p *writer) planes() {
 	fmt.Fprintln(p.w)
 }
 
-// id returns a node's ID, with a mark if the node is missing.
-func (p *writer) id(n fabric.NodeID) string {
+// idOf returns a node's ID, with a mark if the node is missing.
+func (p *writer) idOf(n fabric.NodeID) string {
 	switch s := fmt.Sprintf("%*d", p.width, n); {
-	case p.missing(n):
+	case p.isMissing(n):
 		return s + "!"
 	case len(p.Missing) > 0:
 		return s + " "
@@ -129,10 +129,10 @@ func (p *writer) id(n fabric.NodeID) string {
 	}
 }
 
-// cell draws a node with its links in x+ and z+, and below it the one in y+.
-func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
+// writeCell draws a node with its links in x+ and z+, and below it the one in y+.
+func (p *writer) writeCell(nodes, down *strings.Builder, at int32, last bool) {
 	d := p.Topology.dims
-	cell := p.id(p.Topology.nodes[at])
+	cell := p.idOf(p.Topology.nodes[at])
 	if d[2] > 1 {
 		cell += "/" + p.loadMark(at, PortZPlus)
 	}
@@ -155,7 +155,7 @@ func (p *writer) cell(nodes, down *strings.Builder, at int32, last bool) {
 func (p *writer) writeNodes() {
 	fmt.Fprintln(p.w)
 	for i, n := range p.Topology.nodes {
-		fmt.Fprint(p.w, p.id(n))
+		fmt.Fprint(p.w, p.idOf(n))
 		for port := range Ports {
 			if e, ok := p.Topology.Neighbour(n, port); ok {
 				fmt.Fprintf(p.w, "  %v -%s- %v", port, p.loadMark(int32(i), port), e)
@@ -166,11 +166,11 @@ func (p *writer) writeNodes() {
 	fmt.Fprintln(p.w)
 }
 
-// pairs writes a line for each node that has pairs with later ones.
-func (p *writer) pairs() {
+// writePairs writes a line for each node that has pairs with later ones.
+func (p *writer) writePairs() {
 	fmt.Fprintln(p.w)
 	for _, n := range p.Topology.nodes {
-		line := p.id(n)
+		line := p.idOf(n)
 		for i, l := range p.Topology.links {
 			if l.A.Node == n {
 				line += fmt.Sprintf("  -%s- %v", p.markOf(i), l.B)
@@ -181,31 +181,31 @@ func (p *writer) pairs() {
 	fmt.Fprintln(p.w)
 }
 
-// busiest lists the directions that have carried the most bytes, and the sum of all.
-func (p *writer) busiest(most int) {
+// writeBusiest lists the directions that have carried the most bytes, and the sum of all.
+func (p *writer) writeBusiest(most int) {
 	if p.peak == 0 {
 		fmt.Fprintln(p.w, "no traffic")
 		return
 	}
 	channels := make([]int, 0, 2*len(p.Load))
 	for c := range cap(channels) {
-		if p.counts(c).Bytes > 0 {
+		if p.countsOf(c).Bytes > 0 {
 			channels = append(channels, c)
 		}
 	}
 	slices.SortStableFunc(channels, func(a, b int) int {
-		return cmp.Compare(p.counts(b).Bytes, p.counts(a).Bytes)
+		return cmp.Compare(p.countsOf(b).Bytes, p.countsOf(a).Bytes)
 	})
 	fmt.Fprintf(p.w, "%-24s %12s %12s\n", "busiest", "packets", "bytes")
 	for _, c := range channels[:min(most, len(channels))] {
 		from, to := p.channelEnds(c)
-		p.writeRow(fmt.Sprintf("%v to %v", from, to), p.counts(c))
+		p.writeRow(fmt.Sprintf("%v to %v", from, to), p.countsOf(c))
 	}
-	p.writeRow(fmt.Sprintf("all links (%d in use)", len(channels)), p.total())
+	p.writeRow(fmt.Sprintf("all links (%d in use)", len(channels)), p.totalCounts())
 }
 
-// shared lists the traffic through shared memory.
-func (p *writer) shared() {
+// writeShared lists the traffic through shared memory.
+func (p *writer) writeShared() {
 	if len(p.Shared) == 0 {
 		return
 	}

@@ -84,7 +84,7 @@ const hopStride = 8 // Ports, rounded up to a power of two
 // New returns a free topology of nodes and links. If something is wrong, the
 // error has a line for each mistake and wraps fabric.ErrInvalid.
 func New(name string, nodes []fabric.NodeID, links []Link) (*Topology, error) {
-	return build(name, KindFree, Dims{}, nodes, links)
+	return buildTopology(name, KindFree, Dims{}, nodes, links)
 }
 
 // NewPairs returns what a fabric without a topology looks like: pairs of nodes that are linked
@@ -105,7 +105,7 @@ func NewPairs(name string, nodes []fabric.NodeID, pairs [][2]fabric.NodeID) (*To
 	return t, errors.Join(errs...)
 }
 
-func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*Topology, error) {
+func buildTopology(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*Topology, error) {
 	t := &Topology{name: name, kind: k, dims: d, nodes: slices.Clone(nodes), links: slices.Clone(links)}
 	errs := t.enterNodes()
 	for i, l := range t.links {
@@ -114,7 +114,7 @@ func build(name string, k Kind, d Dims, nodes []fabric.NodeID, links []Link) (*T
 		}
 	}
 	if len(errs) == 0 {
-		errs = append(errs, t.unconnected()...)
+		errs = append(errs, t.listUnconnected()...)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (t *Topology) addLink(i int, l Link) error {
 		return fmt.Errorf("a node has the ports 0 to %d", Ports-1)
 	}
 	for _, e := range []End{l.A, l.B} {
-		if h := t.hop(t.positionOf(e.Node), e.Port); h.node >= 0 {
+		if h := t.hopAt(t.positionOf(e.Node), e.Port); h.node >= 0 {
 			return fmt.Errorf("port %v is taken by link %d (%v)", e, h.channel/2+1, t.links[h.channel/2])
 		}
 	}
@@ -185,9 +185,9 @@ func (t *Topology) addLink(i int, l Link) error {
 	return nil
 }
 
-// unconnected names the nodes that the first node cannot reach.
-func (t *Topology) unconnected() []error {
-	part := components(t, nil)
+// listUnconnected names the nodes that the first node cannot reach.
+func (t *Topology) listUnconnected() []error {
+	part := numberComponents(t, nil)
 	var lost []fabric.NodeID
 	for i, n := range t.nodes {
 		if part[i] != part[0] {
@@ -214,7 +214,7 @@ func (t *Topology) positionOf(n fabric.NodeID) int32 {
 	return t.index[n]
 }
 
-func (t *Topology) hop(at int32, p Port) hop { return t.hops[hopStride*at+int32(p)] }
+func (t *Topology) hopAt(at int32, p Port) hop { return t.hops[hopStride*at+int32(p)] }
 
 // Name returns the name given to the topology.
 func (t *Topology) Name() string { return t.name }
@@ -241,7 +241,7 @@ func (t *Topology) Neighbour(n fabric.NodeID, p Port) (End, bool) {
 	if !t.Has(n) || !p.Valid() {
 		return End{}, false
 	}
-	h := t.hop(t.positionOf(n), p)
+	h := t.hopAt(t.positionOf(n), p)
 	if h.node < 0 {
 		return End{}, false
 	}
@@ -259,7 +259,7 @@ func (t *Topology) Between(a, b fabric.NodeID) (int, bool) {
 		return 0, false
 	}
 	for p := range Ports {
-		if h := t.hop(i, p); h.node == j {
+		if h := t.hopAt(i, p); h.node == j {
 			return int(h.channel / 2), true
 		}
 	}

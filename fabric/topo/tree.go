@@ -39,7 +39,7 @@ func (r *Routes) Tree(source fabric.NodeID, members []fabric.NodeID) (*Tree, err
 		end := len(t.channels)
 		for at := r.topo.positionOf(m); !on[at]; {
 			on[at] = true
-			h := r.topo.hop(at, r.tableAt(at).Port(source))
+			h := r.topo.hopAt(at, r.tableAt(at).Port(source))
 			t.channels = append(t.channels, h.channel^1) // the other direction
 			at = h.node
 		}

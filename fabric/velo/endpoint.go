@@ -63,13 +63,13 @@ func (e *Endpoint) VPID() fabric.VPID { return e.vpid }
 //
 // If the mailbox is empty, Peek makes active links look for more, which may run
 // handlers.
-func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peek() }
+func (e *Endpoint) Peek() (Status, []byte, bool) { return e.box.peekMessage() }
 
 // Advance frees the slot that Peek lent and returns the credit to its source. If no
 // message is lent, it does nothing. Credits go back in small batches, at the latest
 // when Peek finds the mailbox empty or EnableInterrupt is called. The source's
 // OnCredit handler may run in the goroutine that calls these methods.
-func (e *Endpoint) Advance() { e.box.advance() }
+func (e *Endpoint) Advance() { e.box.freeSlot() }
 
 // OnInterrupt sets the handler that is called when a message arrives while the
 // interrupt is enabled. It runs in the goroutine that sent the message (mem
@@ -92,7 +92,7 @@ func (e *Endpoint) EnableInterrupt() (pending bool) {
 	if l.Poll() {
 		defer l.Arm()
 	}
-	return e.box.enable()
+	return e.box.enableInterrupt()
 }
 
 // OnCredit sets the handler that is called once for each node that refused a message
@@ -116,7 +116,7 @@ func (e *Endpoint) OnCredit(h func(fabric.NodeID)) {
 // not block. It runs in a goroutine of the link, with no lock held.
 func (e *Endpoint) OnPeerDown(h func(fabric.NodeID)) { e.onDown.Store(&h) }
 
-func (e *Endpoint) credited(n fabric.NodeID) {
+func (e *Endpoint) noteCredit(n fabric.NodeID) {
 	e.count.creditEvents.Add(1)
 	if h := e.onCredit.Load(); h != nil {
 		(*h)(n)
@@ -131,7 +131,7 @@ func (e *Endpoint) Close() error {
 	}
 	e.unit.routes.Links.Mailbox(e.vpid, 0) // before another endpoint can open the VPID
 	e.unit.eps[e.vpid].CompareAndSwap(e, nil)
-	e.unit.retire(e)
+	e.unit.keepCounters(e)
 	e.box.close()
 	e.box.line.Handle(nil)
 	e.mu.Lock()
@@ -139,15 +139,15 @@ func (e *Endpoint) Close() error {
 	for n, set := range e.flows.All() {
 		e.flows.Store(n, nil)
 		for _, f := range *set {
-			f.kill()
+			f.killFlow()
 			f.tally.End()
 		}
 	}
 	return nil
 }
 
-// flow returns the open flow to a mailbox, or nil.
-func (e *Endpoint) flow(dst fabric.NodeID, vpid fabric.VPID) *outflow {
+// flowTo returns the open flow to a mailbox, or nil.
+func (e *Endpoint) flowTo(dst fabric.NodeID, vpid fabric.VPID) *outflow {
 	set := e.flows.Load(dst)
 	if set == nil {
 		return nil
@@ -165,7 +165,7 @@ func (e *Endpoint) openFlow(dst fabric.NodeID, vpid fabric.VPID) (*outflow, erro
 	if e.closed.Load() {
 		return nil, errClosed
 	}
-	if f := e.flow(dst, vpid); f != nil && !f.dead.Load() {
+	if f := e.flowTo(dst, vpid); f != nil && !f.dead.Load() {
 		return f, nil
 	}
 	e.mu.Lock()
@@ -173,7 +173,7 @@ func (e *Endpoint) openFlow(dst fabric.NodeID, vpid fabric.VPID) (*outflow, erro
 	if e.closed.Load() {
 		return nil, errClosed
 	}
-	if f := e.flow(dst, vpid); f != nil {
+	if f := e.flowTo(dst, vpid); f != nil {
 		if !f.dead.Load() {
 			return f, nil
 		}
@@ -192,7 +192,7 @@ func (e *Endpoint) openFlow(dst fabric.NodeID, vpid fabric.VPID) (*outflow, erro
 	f.target, f.limit = t, uint64(t.Limit())
 	f.remote, _ = t.(link.Remote)
 	f.word = Status{Src: e.unit.self, SrcVPID: e.vpid, Flow: t.ID()}.word()
-	e.tally(f)
+	e.tallyFlow(f)
 	set := []*outflow{f}
 	if old := e.flows.Load(dst); old != nil {
 		set = append(set, *old...)

@@ -88,9 +88,9 @@ func (f *outflow) acknowledge(total uint64) {
 	}
 }
 
-// rewatch asks a remote target to report when it has the credits that the episode
+// watchAgain asks a remote target to report when it has the credits that the episode
 // waits for. It returns true if they may be there already.
-func (f *outflow) rewatch() bool {
+func (f *outflow) watchAgain() bool {
 	f.watch.Lock()
 	defer f.watch.Unlock()
 	need := f.episode.Load() & wantCredits
@@ -102,14 +102,14 @@ func (f *outflow) rewatch() bool {
 	return f.remote.Consumed() >= total
 }
 
-// resettle is settle for a remote target, which must be watched until the episode
-// ends.
-func (f *outflow) resettle() bool {
+// settleRemote does what settle does, for a remote target, which must be watched until the
+// episode ends.
+func (f *outflow) settleRemote() bool {
 	for {
 		if f.endIfCredit() {
 			return true
 		}
-		if w := f.episode.Load(); f.remote == nil || w == 0 || w&wantSlot != 0 || f.dead.Load() || !f.rewatch() {
+		if w := f.episode.Load(); f.remote == nil || w == 0 || w&wantSlot != 0 || f.dead.Load() || !f.watchAgain() {
 			return false
 		}
 	}
@@ -129,21 +129,21 @@ func (f *outflow) takeSlow(s uint64) bool {
 	if int64(s-a) <= int64(f.limit) {
 		return true
 	}
-	f.untake()
+	f.returnCredit()
 	return false
 }
 
-// untake gives back a credit whose message was not sent.
-func (f *outflow) untake() {
+// returnCredit gives back a credit whose message was not sent.
+func (f *outflow) returnCredit() {
 	f.sent.Add(^uint64(0))
-	if f.episode.Load() != 0 && f.resettle() { // the target has seen one credit too few
+	if f.episode.Load() != 0 && f.settleRemote() { // the target has seen one credit too few
 		f.notifyLater()
 	}
 }
 
-// half returns how many credits end an episode. All outstanding ones are always
+// episodeCredits returns how many credits end an episode. All outstanding ones are always
 // enough.
-func (f *outflow) half() uint64 { return (f.limit + 1) / 2 }
+func (f *outflow) episodeCredits() uint64 { return (f.limit + 1) / 2 }
 
 // awaitCredit starts or joins an episode of refusal, then calls ok. If ok returns true, or
 // if the flow is dead, await returns true, and the caller tries again. Otherwise it
@@ -162,7 +162,7 @@ func (f *outflow) awaitCredit(need uint64, ok func() bool) bool {
 			}
 		}
 		if f.remote != nil {
-			f.rewatch()
+			f.watchAgain()
 		}
 		if f.dead.Load() || ok() {
 			if need&wantSlot != 0 && f.endEpisode() {
@@ -199,7 +199,7 @@ func (f *outflow) endIfCredit() bool {
 
 func (f *outflow) notify() {
 	if ep := f.ep.Load(); ep != nil {
-		ep.credited(f.dst)
+		ep.noteCredit(f.dst)
 	}
 }
 
@@ -207,8 +207,8 @@ func (f *outflow) notify() {
 // OnCredit takes. This happens only when two senders or a closing peer cross.
 func (f *outflow) notifyLater() { go f.notify() }
 
-// fail marks the flow as dead when a sender finds that it is.
-func (f *outflow) fail() {
+// markDead marks the flow as dead when a sender finds that it is.
+func (f *outflow) markDead() {
 	f.dead.Store(true)
 	if f.endEpisode() {
 		f.notifyLater()
@@ -222,7 +222,7 @@ func (f *outflow) Return(total uint64) {
 	} else {
 		f.acked.Store(total)
 	}
-	if f.episode.Load() != 0 && f.resettle() {
+	if f.episode.Load() != 0 && f.settleRemote() {
 		f.notify()
 	}
 }
@@ -240,8 +240,8 @@ func (f *outflow) Down() {
 	f.Resume()
 }
 
-// kill is Down at the source's own end: no OnCredit.
-func (f *outflow) kill() {
+// killFlow ends the flow at the source's own end, as Down does, but calls no OnCredit.
+func (f *outflow) killFlow() {
 	f.ep.Store(nil)
 	f.dead.Store(true)
 }

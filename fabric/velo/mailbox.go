@@ -99,9 +99,9 @@ func newMailbox(slots, credits int) *mailbox {
 	return m
 }
 
-// phase is the phase bit of the message at pos. It is 1 in the first lap, so that
+// phaseAt is the phase bit of the message at pos. It is 1 in the first lap, so that
 // a fresh ring has no message.
-func (m *mailbox) phase(pos uint64) uint64 {
+func (m *mailbox) phaseAt(pos uint64) uint64 {
 	if pos&uint64(len(m.slots)) == 0 {
 		return phaseBit
 	}
@@ -145,9 +145,9 @@ func (f *inflow) End() {
 	m.gone.Store(true)
 }
 
-// reclaim is the reader's, when it has read all: it frees the flows that have ended and of which no
-// message is left.
-func (m *mailbox) reclaim() {
+// freeEnded frees the flows that have ended and of which no message is left. The reader calls it
+// when it has read everything.
+func (m *mailbox) freeEnded() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := m.ending[:0]
@@ -230,37 +230,37 @@ func (m *mailbox) hasRoom(f *inflow, tail uint64) bool {
 // Commit implements link.Flow.
 func (f *inflow) Commit(pos, status uint64) {
 	m := f.box
-	m.slots[pos&m.mask].status.Store(status&^phaseBit | m.phase(pos))
+	m.slots[pos&m.mask].status.Store(status&^phaseBit | m.phaseAt(pos))
 }
 
 // Raise implements link.Flow.
 func (f *inflow) Raise() { f.box.line.Raise() }
 
-// enable enables the interrupt and reports whether the next slot is filled. It reads
+// enableInterrupt enables the interrupt and reports whether the next slot is filled. It reads
 // the reader's fields first, because the handler may be the next reader.
-func (m *mailbox) enable() bool {
+func (m *mailbox) enableInterrupt() bool {
 	m.returnCredits()
 	pos := m.pos
 	m.line.Enable()
-	return m.filled(pos)
+	return m.isFilled(pos)
 }
 
-// filled reports whether the slot at pos has been written.
-func (m *mailbox) filled(pos uint64) bool {
-	return (m.slots[pos&m.mask].status.Load()^m.phase(pos))&phaseBit == 0
+// isFilled reports whether the slot at pos has been written.
+func (m *mailbox) isFilled(pos uint64) bool {
+	return (m.slots[pos&m.mask].status.Load()^m.phaseAt(pos))&phaseBit == 0
 }
 
-// peek lends the oldest valid message, and skips and counts the others.
-func (m *mailbox) peek() (Status, []byte, bool) {
+// peekMessage lends the oldest valid message, and skips and counts the others.
+func (m *mailbox) peekMessage() (Status, []byte, bool) {
 	looked := false // the links were asked for more
 	for {
 		sl := &m.slots[m.pos&m.mask]
 		w := sl.status.Load()
-		if (w^m.phase(m.pos))&phaseBit != 0 {
+		if (w^m.phaseAt(m.pos))&phaseBit != 0 {
 			m.returnCredits()
 			if looked || m.links == nil || !m.links.Poll() {
 				if m.gone.Load() {
-					m.reclaim()
+					m.freeEnded()
 				}
 				return Status{}, nil, false
 			}
@@ -279,19 +279,19 @@ func (m *mailbox) peek() (Status, []byte, bool) {
 		f := flows[st.Flow]
 		m.cur = f
 		switch {
-		case st.valid() && st.Src == f.src && st.SrcVPID == f.srcVPID:
+		case st.isValid() && st.Src == f.src && st.SrcVPID == f.srcVPID:
 			return st, sl.payload[:st.Len:st.Len], true
 		case st.Len == 0: // abandoned by a multicast that another member refused
 			m.count.void.Add(1)
 		default:
 			m.count.badSlot.Add(1)
 		}
-		m.advance()
+		m.freeSlot()
 	}
 }
 
-// advance frees the slot that peek lent, and returns the credit.
-func (m *mailbox) advance() {
+// freeSlot frees the slot that peek lent, and returns the credit.
+func (m *mailbox) freeSlot() {
 	f := m.cur
 	if f == nil {
 		return
@@ -323,13 +323,13 @@ func (m *mailbox) returnCredits() {
 	m.head.Store(m.pos)
 	f.credit.Return(f.consumed)
 	if m.starved.Load() {
-		m.feed()
+		m.feedFlows()
 	}
 }
 
-// feed wakes the flows that a full ring refused, when half of the ring is free, or
+// feedFlows wakes the flows that a full ring refused, when half of the ring is free, or
 // when a quarter of it was read since feed last woke flows.
-func (m *mailbox) feed() {
+func (m *mailbox) feedFlows() {
 	n := uint64(len(m.slots))
 	if m.pos-m.fed < n/4 && m.tail.Load()-m.pos > n/2 {
 		return

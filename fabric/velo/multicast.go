@@ -25,7 +25,7 @@ func (e *Endpoint) SendMulticast(d Descriptor, payload []byte) error {
 	if err := d.checkSend(len(payload)); err != nil {
 		return err
 	}
-	return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
+	return e.sendToAll(&d, e.unit.routes.Members(d.Group), payload)
 }
 
 // SendMulticastTo is SendMulticast to the given nodes in place of the present members
@@ -36,7 +36,7 @@ func (e *Endpoint) SendMulticastTo(d Descriptor, to []fabric.NodeID, payload []b
 	if err := d.checkSend(len(payload)); err != nil {
 		return err
 	}
-	err := e.multicast(&d, to, payload)
+	err := e.sendToAll(&d, to, payload)
 	if skipped := len(e.unit.routes.Members(d.Group)) - len(to); err == nil && skipped > 0 {
 		e.count.multicastSkipped.Add(uint64(skipped))
 	}
@@ -55,9 +55,9 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 		return 0, errClosed
 	}
 	t := e.unit.tree()
-	defer e.unit.fell(t)
+	defer e.unit.fellTree(t)
 	for _, n := range e.unit.routes.Members(d.Group) {
-		f, err := e.member(n, d.VPID)
+		f, err := e.openMember(n, d.VPID)
 		if err != nil {
 			e.count.multicastAbsent.Add(1)
 			continue
@@ -68,7 +68,7 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 				t.branches = append(t.branches, branch{f, slot, pos})
 				continue
 			}
-			f.untake()
+			f.returnCredit()
 		}
 		skipped++
 	}
@@ -77,24 +77,24 @@ func (e *Endpoint) SendMulticastSkip(d Descriptor, payload []byte) (skipped int,
 	return skipped, nil
 }
 
-// multicast is SendMulticastTo with a checked d. It takes all credits, then all slots,
+// sendToAll is SendMulticastTo with a checked d. It takes all credits, then all slots,
 // then fills the slots. If a step fails, it undoes the steps before.
-func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) error {
+func (e *Endpoint) sendToAll(d *Descriptor, to []fabric.NodeID, payload []byte) error {
 	if e.closed.Load() {
 		return errClosed
 	}
 	t := e.unit.tree()
-	defer e.unit.fell(t)
+	defer e.unit.fellTree(t)
 	for _, n := range to {
-		f, err := e.member(n, d.VPID)
+		f, err := e.openMember(n, d.VPID)
 		if err == nil {
-			err = f.credit()
+			err = f.spendCredit()
 		}
 		switch {
 		case err == nil:
 			t.branches = append(t.branches, branch{f: f})
 		case errors.Is(err, fabric.ErrAgain):
-			e.undo(t, d.Quiet)
+			e.undoTree(t, d.Quiet)
 			e.count.refusal(err)
 			return err
 		default:
@@ -104,9 +104,9 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 	for i := range t.branches {
 		b := &t.branches[i]
 		var err error
-		b.slot, b.pos, err = b.f.reserve()
+		b.slot, b.pos, err = b.f.reserveSlot()
 		if errors.Is(err, fabric.ErrAgain) {
-			e.undo(t, d.Quiet)
+			e.undoTree(t, d.Quiet)
 			e.count.refusal(err)
 			return err
 		}
@@ -118,9 +118,10 @@ func (e *Endpoint) multicast(d *Descriptor, to []fabric.NodeID, payload []byte) 
 	return nil
 }
 
-// member is open for a member of a group. It does not retry at once for a member that was absent.
-func (e *Endpoint) member(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
-	if f := e.flow(n, vpid); f != nil && !f.dead.Load() {
+// openMember opens the flow to a member of a group. It does not retry at once for a member that
+// was absent.
+func (e *Endpoint) openMember(n fabric.NodeID, vpid fabric.VPID) (*outflow, error) {
+	if f := e.flowTo(n, vpid); f != nil && !f.dead.Load() {
 		return f, nil
 	}
 	if p, ok := e.unit.routes.Port(n).(link.Sparse); ok && p.Absent(e.vpid, vpid) {
@@ -138,37 +139,37 @@ func (e *Endpoint) fillSlots(t *tree, d *Descriptor, payload []byte) {
 	}
 	for _, b := range t.branches {
 		if b.slot == nil {
-			b.f.untake()
+			b.f.returnCredit()
 			continue
 		}
 		n := copy(b.slot[:], payload)
-		b.f.target.Commit(b.pos, b.f.word|d.bits(n)|statusMCBit)
+		b.f.target.Commit(b.pos, b.f.word|d.statusBits(n)|statusMCBit)
 		b.f.tally.Skip()
 	}
 	if !d.Quiet {
-		t.raise()
+		t.raiseInterrupts()
 	}
 	e.count.multicasts.Add(1)
 }
 
-// undo returns credits and abandons slots. The target returns the credit of an
+// undoTree returns credits and abandons slots. The target returns the credit of an
 // abandoned slot.
-func (e *Endpoint) undo(t *tree, quiet bool) {
+func (e *Endpoint) undoTree(t *tree, quiet bool) {
 	for _, b := range t.branches {
 		if b.slot == nil {
-			b.f.untake()
+			b.f.returnCredit()
 			continue
 		}
 		b.f.target.Commit(b.pos, b.f.word)
 		b.f.tally.Skip()
 	}
 	if !quiet {
-		t.raise()
+		t.raiseInterrupts()
 	}
 }
 
-// raise raises the interrupts of the members that got a slot.
-func (t *tree) raise() {
+// raiseInterrupts raises the interrupts of the members that got a slot.
+func (t *tree) raiseInterrupts() {
 	for _, b := range t.branches {
 		if b.slot != nil {
 			b.f.target.Raise()

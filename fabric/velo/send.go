@@ -18,19 +18,19 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 		if err := d.checkSend(len(payload)); err != nil {
 			return err
 		}
-		return e.multicast(&d, e.unit.routes.Members(d.Group), payload)
+		return e.sendToAll(&d, e.unit.routes.Members(d.Group), payload)
 	}
-	f := e.flow(d.Dst, d.VPID)
+	f := e.flowTo(d.Dst, d.VPID)
 	if f == nil || !f.takeCredit() {
 		return e.sendSlow(&d, payload)
 	}
 	slot, pos, err := f.target.Reserve()
 	if err != nil {
-		f.untake()
+		f.returnCredit()
 		return e.sendSlow(&d, payload)
 	}
 	n := copy(slot[:], payload)
-	f.sendSlot(d.Class, pos, f.word|d.bits(n), n)
+	f.sendSlot(d.Class, pos, f.word|d.statusBits(n), n)
 	if !d.Quiet {
 		f.target.Raise()
 	}
@@ -42,7 +42,7 @@ func (e *Endpoint) Send(d Descriptor, payload []byte) error {
 // after releasing it, because the target's handler may run in this goroutine (mem
 // link).
 func (e *Endpoint) Interrupt(dst fabric.NodeID, vpid fabric.VPID) {
-	if f := e.flow(dst, vpid); f != nil {
+	if f := e.flowTo(dst, vpid); f != nil {
 		f.target.Raise()
 	}
 }
@@ -54,8 +54,8 @@ func (e *Endpoint) InterruptGroup(g fabric.GroupID, vpid fabric.VPID) {
 	}
 }
 
-// bits are the fields of the status word that come from the descriptor.
-func (d *Descriptor) bits(n int) uint64 {
+// statusBits returns the fields of the status word that come from the descriptor.
+func (d *Descriptor) statusBits(n int) uint64 {
 	return uint64(d.Type)<<statusTypeShift | uint64(d.Tag)<<statusTagShift | uint64(n)<<statusLenShift
 }
 
@@ -87,21 +87,21 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 		if f, err = e.openFlow(d.Dst, d.VPID); err != nil {
 			break
 		}
-		if err = f.credit(); errors.Is(err, fabric.ErrAgain) {
+		if err = f.spendCredit(); errors.Is(err, fabric.ErrAgain) {
 			break
 		} else if err != nil {
 			continue
 		}
-		slot, pos, rerr := f.reserve()
+		slot, pos, rerr := f.reserveSlot()
 		if rerr == nil {
 			n := copy(slot[:], payload)
-			f.sendSlot(d.Class, pos, f.word|d.bits(n), n)
+			f.sendSlot(d.Class, pos, f.word|d.statusBits(n), n)
 			if !d.Quiet {
 				f.target.Raise()
 			}
 			return nil
 		}
-		f.untake()
+		f.returnCredit()
 		if err = rerr; errors.Is(err, fabric.ErrAgain) {
 			break
 		}
@@ -110,14 +110,14 @@ func (e *Endpoint) sendSlow(d *Descriptor, payload []byte) error {
 	return err
 }
 
-// credit takes a credit. It returns errNoCredit if there is none (OnCredit will be
+// spendCredit takes a credit. It returns errNoCredit if there is none (OnCredit will be
 // called), or errMailboxClosed if the flow is dead.
-func (f *outflow) credit() error {
+func (f *outflow) spendCredit() error {
 	took := f.takeCredit()
 	switch {
 	case took:
 		return nil
-	case !f.awaitCredit(f.half(), func() bool { took = f.takeCredit(); return took }):
+	case !f.awaitCredit(f.episodeCredits(), func() bool { took = f.takeCredit(); return took }):
 		return errNoCredit
 	case took:
 		return nil
@@ -125,19 +125,19 @@ func (f *outflow) credit() error {
 	return errMailboxClosed
 }
 
-// reserve reserves a slot for a credit that the caller has. It returns errFull if the
+// reserveSlot reserves a slot for a credit that the caller has. It returns errFull if the
 // mailbox is full (OnCredit will be called), or errMailboxClosed if the flow is dead;
 // the caller keeps its credit in both cases.
-func (f *outflow) reserve() (slot *[MaxPayload]byte, pos uint64, err error) {
+func (f *outflow) reserveSlot() (slot *[MaxPayload]byte, pos uint64, err error) {
 	again := func() bool {
 		slot, pos, err = f.target.Reserve()
 		return !errors.Is(err, fabric.ErrAgain)
 	}
-	if !again() && !f.awaitCredit(f.half()|wantSlot, again) {
+	if !again() && !f.awaitCredit(f.episodeCredits()|wantSlot, again) {
 		return nil, 0, errFull
 	}
 	if err != nil {
-		f.fail()
+		f.markDead()
 		return nil, 0, errMailboxClosed
 	}
 	return slot, pos, nil
@@ -168,7 +168,7 @@ func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool
 		if enough() {
 			return true, nil
 		}
-		if !f.awaitCredit(max(need, f.half()), enough) {
+		if !f.awaitCredit(max(need, f.episodeCredits()), enough) {
 			return false, nil
 		}
 		if enough() {
@@ -183,7 +183,7 @@ func (e *Endpoint) WantCredits(dst fabric.NodeID, vpid fabric.VPID, n int) (bool
 func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 	least := math.MaxInt
 	for _, n := range e.unit.routes.Members(g) {
-		if f, err := e.member(n, vpid); err == nil {
+		if f, err := e.openMember(n, vpid); err == nil {
 			least = min(least, f.freeCredits())
 		}
 	}
@@ -195,7 +195,7 @@ func (e *Endpoint) GroupCredits(g fabric.GroupID, vpid fabric.VPID) int {
 // have too few credits; call it again then.
 func (e *Endpoint) WantGroupCredits(g fabric.GroupID, vpid fabric.VPID, n int) bool {
 	for _, m := range e.unit.routes.Members(g) {
-		if _, err := e.member(m, vpid); err != nil {
+		if _, err := e.openMember(m, vpid); err != nil {
 			continue
 		}
 		if ok, err := e.WantCredits(m, vpid, n); !ok && err == nil {

@@ -78,16 +78,16 @@ func WordFrom(w uint64, src fabric.NodeID, flow uint16) uint64 {
 // WordMulticast reports whether a status word belongs to a message to a group.
 func WordMulticast(w uint64) bool { return w&statusMCBit != 0 }
 
-// valid reports whether s could be the status of a message. It does not check that
+// isValid reports whether s could be the status of a message. It does not check that
 // the flow belongs to the source.
-func (s Status) valid() bool {
+func (s Status) isValid() bool {
 	return s.Len >= 1 && s.Len <= MaxPayload && s.SrcVPID.Valid()
 }
 
 // AppendBinary appends the encoding of s, phase bit 0, to b as a little-endian
 // quad word.
 func (s Status) AppendBinary(b []byte) ([]byte, error) {
-	if !s.valid() || s.Type > MaxType {
+	if !s.isValid() || s.Type > MaxType {
 		return b, fmt.Errorf("velo: status %+v: %w", s, fabric.ErrInvalid)
 	}
 	return binary.LittleEndian.AppendUint64(b, s.word()), nil
@@ -100,7 +100,7 @@ func (s *Status) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("velo: status of %d bytes: %w", len(b), io.ErrUnexpectedEOF)
 	}
 	v := statusOf(binary.LittleEndian.Uint64(b))
-	if !v.valid() {
+	if !v.isValid() {
 		return fmt.Errorf("velo: status %+v: %w", v, fabric.ErrInvalid)
 	}
 	*s = v

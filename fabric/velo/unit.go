@@ -67,16 +67,16 @@ func (u *Unit) SetProfile(p *profile.Profile) {
 		e.mu.Lock()
 		for _, set := range e.flows.All() {
 			for _, f := range *set {
-				e.tally(f)
+				e.tallyFlow(f)
 			}
 		}
 		e.mu.Unlock()
 	}
 }
 
-// tally makes a flow count in the unit's profile, if there is one. The caller holds
+// tallyFlow makes a flow count in the unit's profile, if there is one. The caller holds
 // e.mu.
-func (e *Endpoint) tally(f *outflow) {
+func (e *Endpoint) tallyFlow(f *outflow) {
 	if p := e.unit.profile.Load(); p != nil {
 		f.tally.Begin(p, profile.Pair{Src: e.unit.self, SrcVPID: e.vpid, Dst: f.dst, DstVPID: f.vpid}, &f.sent)
 	} else {
@@ -127,7 +127,7 @@ func (u *Unit) tree() *tree {
 	return new(tree)
 }
 
-func (u *Unit) fell(t *tree) {
+func (u *Unit) fellTree(t *tree) {
 	clear(t.branches)
 	t.branches = t.branches[:0]
 	u.trees.Put(t)
@@ -227,8 +227,8 @@ func (u *Unit) Stats() Stats {
 	return s
 }
 
-// retire adds the counters of an endpoint that is being closed to the unit's.
-func (u *Unit) retire(e *Endpoint) {
+// keepCounters adds the counters of an endpoint that is being closed to the unit's.
+func (u *Unit) keepCounters(e *Endpoint) {
 	s := e.Stats()
 	u.mu.Lock()
 	u.past.add(s)

@@ -12,8 +12,8 @@ type Transport string
 // Kernel is TCP over the kernel's sockets.
 const Kernel Transport = ""
 
-// blocks says that its calls block in the kernel, without the poller of the Go runtime.
-func (t Transport) blocks() bool { return t != GoNet && t != Direct && t != ZeroCopy }
+// isBlocking says that its calls block in the kernel, without the poller of the Go runtime.
+func (t Transport) isBlocking() bool { return t != GoNet && t != Direct && t != ZeroCopy }
 
 // conn is a connection that is measured. Its Read and Write block. It may be an optioner, a
 // bufferer and a shadower, too.
@@ -55,15 +55,15 @@ type transport struct {
 var transports = map[Transport]transport{
 	Kernel: {
 		listen: func(j job) (listener, netip.AddrPort, error) {
-			s, addr, err := listen(j.Address, backlog(j.Spec), j.options())
+			s, addr, err := listenAt(j.Address, backlogOf(j.Spec), j.socketOptions())
 			return s, addr, err
 		},
-		dial: func(j job) (conn, error) { return connect(j.Address, j.options()) },
+		dial: func(j job) (conn, error) { return connectTo(j.Address, j.socketOptions()) },
 	},
 }
 
-// transport returns the job's.
-func (j job) transport() (transport, error) {
+// transportOf returns the job's transport.
+func (j job) transportOf() (transport, error) {
 	t, ok := transports[j.Transport]
 	if !ok {
 		return t, fmt.Errorf("unknown transport %q", j.Transport)
@@ -71,11 +71,11 @@ func (j job) transport() (transport, error) {
 	return t, nil
 }
 
-// backlog is how many connections may wait to be accepted.
-func backlog(s Spec) int { return max(s.Streams, 128) }
+// backlogOf returns how many connections may wait to be accepted.
+func backlogOf(s Spec) int { return max(s.Streams, 128) }
 
-// prepare sets the options of a new connection.
-func (j job) prepare(c conn) error {
+// prepareConn sets the options of a new connection.
+func (j job) prepareConn(c conn) error {
 	o, ok := c.(optioner)
 	if !ok {
 		return nil
@@ -85,7 +85,7 @@ func (j job) prepare(c conn) error {
 			return err
 		}
 	}
-	if j.oneWay() && !j.sends() {
+	if j.oneWay() && !j.isSending() {
 		return o.resetOnClose()
 	}
 	return nil

@@ -43,7 +43,7 @@ func (j job) serveRequests(accept func() (conn, error)) (jobResult, error) {
 
 // answerRequest reads a request and writes the response.
 func (j job) answerRequest(c conn, buf []byte) error {
-	if err := j.prepare(c); err != nil {
+	if err := j.prepareConn(c); err != nil {
 		return err
 	}
 	if err := readFull(c, buf); err != nil {
@@ -58,9 +58,9 @@ func (j job) answerRequest(c conn, buf []byte) error {
 	return nil
 }
 
-// transact times transactions: connect, write a request, read the response to
+// timeTransactions times transactions: connect, write a request, read the response to
 // its end, close.
-func (j job) transact(dial func() (conn, error)) (jobResult, error) {
+func (j job) timeTransactions(dial func() (conn, error)) (jobResult, error) {
 	start := time.Now()
 	meters := make([]meter, j.Streams)
 	hists := make([]*stats.Histogram, j.Streams)
@@ -70,7 +70,7 @@ func (j job) transact(dial func() (conn, error)) (jobResult, error) {
 		buf := make([]byte, j.Size)
 		before := m.sinceBase()
 		for !m.done {
-			if err := j.request(dial, buf); err != nil {
+			if err := j.requestOnce(dial, buf); err != nil {
 				return err
 			}
 			now := m.sinceBase()
@@ -98,14 +98,14 @@ func (j job) transact(dial func() (conn, error)) (jobResult, error) {
 	return result, nil
 }
 
-// request makes one transaction.
-func (j job) request(dial func() (conn, error), buf []byte) error {
+// requestOnce makes one transaction.
+func (j job) requestOnce(dial func() (conn, error), buf []byte) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := j.prepare(c); err != nil {
+	if err := j.prepareConn(c); err != nil {
 		return err
 	}
 	if _, err := c.Write(buf); err != nil {

@@ -40,8 +40,8 @@ func (j job) directConfig() (directsockets.Config, error) {
 	return directsockets.Config{Off: j.Plain, Broker: client}, nil
 }
 
-// announced waits until the broker says that there is a direct listener.
-func (j job) announced(c *client.Client, port uint16) error {
+// awaitListener waits until the broker says that there is a direct listener.
+func (j job) awaitListener(c *client.Client, port uint16) error {
 	if j.Plain {
 		return nil
 	}
@@ -65,14 +65,14 @@ func listenDirect(j job) (listener, netip.AddrPort, error) {
 		return nil, netip.AddrPort{}, err
 	}
 	lc := directsockets.ListenConfig{Config: cfg}
-	lc.Control = j.options().control
+	lc.Control = j.socketOptions().setOptions
 	l, err := lc.Listen(context.Background(), "tcp", j.Address.String())
 	if err != nil {
 		return nil, netip.AddrPort{}, errors.Join(fmt.Errorf("listening on %v: %w", j.Address, err), cfg.Broker.Close())
 	}
 	d := &directListener{l.(*directsockets.Listener), cfg, j}
 	addr := d.Addr().(*net.TCPAddr).AddrPort()
-	if err := j.announced(cfg.Broker, addr.Port()); err != nil {
+	if err := j.awaitListener(cfg.Broker, addr.Port()); err != nil {
 		return nil, addr, errors.Join(err, d.Close())
 	}
 	return d, netip.AddrPortFrom(j.Address.Addr(), addr.Port()), nil
@@ -91,7 +91,7 @@ func (l *directListener) Close() error { return errors.Join(l.Listener.Close(), 
 // dialDirect makes a connection. Those of a worker share the client of the broker,
 // which ends with the worker.
 func dialDirect(j job) (conn, error) {
-	d, err := j.dialer()
+	d, err := j.dialerFor()
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func dialDirect(j job) (conn, error) {
 	return j.directConn(c), nil
 }
 
-// dialer returns the worker's dialer.
-func (j job) dialer() (*directsockets.Dialer, error) {
+// dialerFor returns the worker's dialer.
+func (j job) dialerFor() (*directsockets.Dialer, error) {
 	j.shared.mu.Lock()
 	defer j.shared.mu.Unlock()
 	if j.shared.dialer != nil {
@@ -113,11 +113,11 @@ func (j job) dialer() (*directsockets.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.announced(cfg.Broker, j.Address.Port()); err != nil {
+	if err := j.awaitListener(cfg.Broker, j.Address.Port()); err != nil {
 		return nil, errors.Join(err, cfg.Broker.Close())
 	}
 	d := &directsockets.Dialer{Config: cfg}
-	d.Dialer.Control = j.options().control
+	d.Dialer.Control = j.socketOptions().setOptions
 	j.shared.dialer = d
 	return d, nil
 }
@@ -129,7 +129,7 @@ type directConn struct {
 }
 
 func (j *job) directConn(c net.Conn) *directConn {
-	return &directConn{c.(*directsockets.Conn), j.oneWay(), j.sends()}
+	return &directConn{c.(*directsockets.Conn), j.oneWay(), j.isSending()}
 }
 
 func (c *directConn) noDelay() error      { return nil } // as package net has it

@@ -14,14 +14,14 @@ func (j job) do(note func(any) error) (jobResult, error) {
 	if err := j.bindProcess(); err != nil {
 		return jobResult{}, err
 	}
-	t, err := j.transport()
+	t, err := j.transportOf()
 	if err != nil {
 		return jobResult{}, err
 	}
 	start := time.Now() // before the other end can know of this one
 	if !j.Listens {
 		j.shared = new(shared)
-		return j.work(start, func() (conn, error) { return t.dial(j) })
+		return j.workOver(start, func() (conn, error) { return t.dial(j) })
 	}
 	l, addr, err := t.listen(j)
 	if err != nil {
@@ -31,16 +31,16 @@ func (j job) do(note func(any) error) (jobResult, error) {
 	if err := note(addr); err != nil {
 		return jobResult{}, err
 	}
-	return j.work(start, l.accept)
+	return j.workOver(start, l.accept)
 }
 
-// work measures over connections that open makes, from start or later on.
-func (j job) work(start time.Time, open func() (conn, error)) (jobResult, error) {
+// workOver measures over connections that open makes, from start or later on.
+func (j job) workOver(start time.Time, open func() (conn, error)) (jobResult, error) {
 	if j.Kind == CRR {
 		if j.Listens {
 			return j.serveRequests(open)
 		}
-		return j.transact(open)
+		return j.timeTransactions(open)
 	}
 	conns := make([]conn, 0, j.Streams)
 	defer func() { closeAll(conns) }()
@@ -50,19 +50,19 @@ func (j job) work(start time.Time, open func() (conn, error)) (jobResult, error)
 			return jobResult{}, err
 		}
 		conns = append(conns, c)
-		if err := j.prepare(c); err != nil {
+		if err := j.prepareConn(c); err != nil {
 			return jobResult{}, err
 		}
 	}
 	switch {
 	case j.Kind == PingPong && j.Listens:
-		return j.onThread(func() (jobResult, error) { return j.echo(conns[0]) })
+		return j.onThread(func() (jobResult, error) { return j.echoAll(conns[0]) })
 	case j.Kind == PingPong:
-		return j.onThread(func() (jobResult, error) { return j.ping(conns[0]) })
-	case j.sends():
-		return j.send(conns, start)
+		return j.onThread(func() (jobResult, error) { return j.pingAll(conns[0]) })
+	case j.isSending():
+		return j.sendStream(conns, start)
 	}
-	return j.receive(conns)
+	return j.receiveStream(conns)
 }
 
 // onThread runs f on a thread of its own, bound to the job's CPU.

@@ -14,7 +14,7 @@ const GoNet Transport = "net"
 func init() {
 	transports[GoNet] = transport{
 		listen: func(j job) (listener, netip.AddrPort, error) {
-			lc := net.ListenConfig{Control: j.options().control}
+			lc := net.ListenConfig{Control: j.socketOptions().setOptions}
 			lc.SetMultipathTCP(false) // nor has it who connects
 			l, err := lc.Listen(context.Background(), "tcp", j.Address.String())
 			if err != nil {
@@ -24,7 +24,7 @@ func init() {
 			return netListener{l}, netip.AddrPortFrom(j.Address.Addr(), port), nil
 		},
 		dial: func(j job) (conn, error) {
-			d := net.Dialer{Control: j.options().control}
+			d := net.Dialer{Control: j.socketOptions().setOptions}
 			c, err := d.Dial("tcp", j.Address.String())
 			if err != nil {
 				return nil, fmt.Errorf("connecting to %v: %w", j.Address, err)

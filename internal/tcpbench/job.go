@@ -33,14 +33,14 @@ type shared struct {
 	dialer *directsockets.Dialer
 }
 
-// sends says that this end sends a stream, and the other one receives it.
-func (j job) sends() bool { return !j.Listens }
+// isSending says that this end sends a stream, and the other one receives it.
+func (j job) isSending() bool { return !j.Listens }
 
 // bindProcess binds the whole worker to the job's CPU, as taskset(1) does, if its
 // connections sleep in the Go runtime's poller: a goroutine that is locked to a
 // thread would be handed over to it by another one each time that it wakes.
 func (j job) bindProcess() error {
-	if j.Transport.blocks() || j.CPU == AnyCPU {
+	if j.Transport.isBlocking() || j.CPU == AnyCPU {
 		return nil
 	}
 	threads, err := os.ReadDir("/proc/self/task")
@@ -50,7 +50,7 @@ func (j job) bindProcess() error {
 	for _, t := range threads {
 		tid, err := strconv.Atoi(t.Name())
 		if err == nil {
-			err = bind(tid, j.CPU)
+			err = bindThread(tid, j.CPU)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
@@ -63,7 +63,7 @@ func (j job) bindProcess() error {
 // takeThread locks the goroutine to its thread, for good, and that to the job's
 // CPU if it names one.
 func (j job) takeThread() error {
-	if !j.Transport.blocks() {
+	if !j.Transport.isBlocking() {
 		return nil
 	}
 	runtime.LockOSThread()
@@ -74,9 +74,9 @@ func (j job) takeThread() error {
 }
 
 // BindThread binds the calling thread, which the goroutine is locked to, to a CPU.
-func BindThread(cpu int) error { return bind(0, cpu) }
+func BindThread(cpu int) error { return bindThread(0, cpu) }
 
-func bind(tid, cpu int) error {
+func bindThread(tid, cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(tid, &set); err != nil {
@@ -97,8 +97,8 @@ type jobResult struct {
 	Why        string           `json:"why,omitempty"`    // and why
 }
 
-// cpu returns the CPU seconds per second.
-func (r jobResult) cpu() float64 {
+// cpuShare returns the CPU seconds per second.
+func (r jobResult) cpuShare() float64 {
 	if r.Seconds <= 0 {
 		return 0
 	}

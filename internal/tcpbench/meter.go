@@ -64,7 +64,7 @@ func (m *meter) countBytes(n int, now time.Duration) {
 		if now-m.first >= m.duration {
 			m.finish(now)
 		}
-	case now >= m.from && m.warm(now):
+	case now >= m.from && m.isWarm(now):
 		m.begin(now)
 	}
 }
@@ -73,9 +73,9 @@ func (m *meter) countBytes(n int, now time.Duration) {
 // setting them up is not what is measured. A connection that takes all of it hangs.
 const settleTime = 30 * time.Second
 
-// warm says that the warm-up has reached its end: all connections of this process go the way on
-// which they stay.
-func (m *meter) warm(now time.Duration) bool {
+// isWarm reports whether the warm-up is over: all connections of this process go the
+// way on which they stay.
+func (m *meter) isWarm(now time.Duration) bool {
 	if m.conn == nil {
 		return true
 	}

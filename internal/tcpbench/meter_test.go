@@ -91,7 +91,7 @@ func TestMeterFinishedBeforeItCounted(t *testing.T) {
 	m := newMeter(start, job{Spec: Spec{Warmup: time.Second, Duration: time.Second}}, nil, nil)
 	m.countBytes(5, 0)
 	m.finish(3 * time.Second)
-	if r := sumMeters([]meter{m}); r.Bytes != 0 || r.cpu() != 0 {
+	if r := sumMeters([]meter{m}); r.Bytes != 0 || r.cpuShare() != 0 {
 		t.Errorf("result = %+v, want nothing", r)
 	}
 }
@@ -108,10 +108,10 @@ func TestSumMeters(t *testing.T) {
 	if r != want {
 		t.Errorf("result = %+v, want %+v", r, want)
 	}
-	if r.cpu() != 0.01 {
-		t.Errorf("cpu = %v, want 0.01", r.cpu())
+	if r.cpuShare() != 0.01 {
+		t.Errorf("cpu = %v, want 0.01", r.cpuShare())
 	}
-	if (jobResult{CPUSeconds: 1}).cpu() != 0 {
+	if (jobResult{CPUSeconds: 1}).cpuShare() != 0 {
 		t.Error("a result without time has a CPU load")
 	}
 }

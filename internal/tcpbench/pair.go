@@ -49,7 +49,7 @@ func (p *Pair) Measure(ctx context.Context, spec Spec) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return spec.result(counter(spec, c, s), c.cpu()+s.cpu())
+	return spec.checkResult(countingResult(spec, c, s), c.cpuShare()+s.cpuShare())
 }
 
 // runJobs gives each end's worker its job, and returns the results of both.
@@ -73,8 +73,8 @@ func (p *Pair) runJobs(ctx context.Context, client, server job) (clientResult, s
 	return clientResult, serverResult, err
 }
 
-// counter returns the result of the end that counts.
-func counter(spec Spec, client, server jobResult) jobResult {
+// countingResult returns the result of the end that counts.
+func countingResult(spec Spec, client, server jobResult) jobResult {
 	if spec.oneWay() {
 		return server
 	}

@@ -9,8 +9,8 @@ import (
 	"exnet/internal/stats"
 )
 
-// echo returns every message that comes over c until that ends.
-func (j job) echo(c io.ReadWriter) (jobResult, error) {
+// echoAll returns every message that comes over c until that ends.
+func (j job) echoAll(c io.ReadWriter) (jobResult, error) {
 	start, cpu := time.Now(), cpuTime(nil)
 	buf, err := j.messageBuffer(c, j.Size)
 	if err != nil {
@@ -37,9 +37,9 @@ func (j job) echo(c io.ReadWriter) (jobResult, error) {
 	}, nil
 }
 
-// ping sends messages over c and times each until it is back. With a rest before each, all that
+// pingAll sends messages over c and times each until it is back. With a rest before each, all that
 // waits for one sleeps, and its caches forget.
-func (j job) ping(c io.ReadWriter) (jobResult, error) {
+func (j job) pingAll(c io.ReadWriter) (jobResult, error) {
 	buf, err := j.messageBuffer(c, j.Size)
 	if err != nil {
 		return jobResult{}, err

@@ -43,8 +43,8 @@ func (o sockOptions) setBuffers(fd int) error {
 	return nil
 }
 
-// control sets the options of a socket of package net's making.
-func (o sockOptions) control(_, _ string, c syscall.RawConn) error {
+// setOptions sets the options of a socket of package net's making.
+func (o sockOptions) setOptions(_, _ string, c syscall.RawConn) error {
 	var err error
 	ctlErr := c.Control(func(fd uintptr) { err = o.setOn(int(fd)) })
 	return errors.Join(ctlErr, err)
@@ -58,7 +58,7 @@ func (o sockOptions) setOn(fd int) error {
 	return o.setBuffers(fd)
 }
 
-func (j job) options() sockOptions { return sockOptions{j.Congestion, j.Buffers} }
+func (j job) socketOptions() sockOptions { return sockOptions{j.Congestion, j.Buffers} }
 
 // newSocket makes a socket for addr's family with the options, which accepted connections take from
 // their listener.
@@ -92,14 +92,14 @@ func congestionError(name string, err error) error {
 	return fmt.Errorf("congestion control %s: %w", name, err)
 }
 
-// listen makes a listening socket on addr for n connections and returns the
+// listenAt makes a listening socket on addr for n connections and returns the
 // address that it got.
-func listen(addr netip.AddrPort, n int, o sockOptions) (socket, netip.AddrPort, error) {
+func listenAt(addr netip.AddrPort, n int, o sockOptions) (socket, netip.AddrPort, error) {
 	s, err := newSocket(addr, o)
 	if err != nil {
 		return -1, netip.AddrPort{}, err
 	}
-	err = unix.Bind(int(s), sockaddr(addr))
+	err = unix.Bind(int(s), sockaddrOf(addr))
 	if err == nil {
 		err = unix.Listen(int(s), n)
 	}
@@ -128,13 +128,13 @@ func (s socket) accept() (conn, error) {
 	}
 }
 
-// connect makes a connection to addr.
-func connect(addr netip.AddrPort, o sockOptions) (socket, error) {
+// connectTo makes a connection to addr.
+func connectTo(addr netip.AddrPort, o sockOptions) (socket, error) {
 	s, err := newSocket(addr, o)
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Connect(int(s), sockaddr(addr)); err != nil {
+	if err := unix.Connect(int(s), sockaddrOf(addr)); err != nil {
 		s.Close()
 		return -1, fmt.Errorf("connecting to %v: %w", addr, err)
 	}
@@ -191,7 +191,7 @@ func (s socket) Write(b []byte) (done int, err error) {
 // Close closes the socket. It is not idempotent.
 func (s socket) Close() error { return unix.Close(int(s)) }
 
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
+func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}

@@ -107,14 +107,14 @@ const maxShadow = 100
 // missed says what happened to the others.
 var missed = map[Transport]string{Direct: "went over TCP", ZeroCopy: "went over TCP, or were copied"}
 
-// result checks what the counting end found; cpu is that of all ends.
-func (s Spec) result(r jobResult, cpu float64) (Result, error) {
+// checkResult checks what the counting end found; cpu is that of all ends.
+func (s Spec) checkResult(r jobResult, cpu float64) (Result, error) {
 	elapsed := time.Duration(r.Seconds * float64(time.Second))
 	if r.Bytes <= 0 || elapsed <= 0 {
 		return Result{}, fmt.Errorf("nothing arrived in time: give --duration more")
 	}
 	if !s.oneWay() && (r.Latency == nil || r.Latency.Count() == 0) {
-		return Result{}, fmt.Errorf("no %s ended in time: give --duration more", s.unit())
+		return Result{}, fmt.Errorf("no %s ended in time: give --duration more", s.latencyUnit())
 	}
 	bound := r.Bytes / maxShadow
 	if s.Transport == ZeroCopy {
@@ -126,8 +126,8 @@ func (s Spec) result(r jobResult, cpu float64) (Result, error) {
 	return Result{Bytes: r.Bytes, Elapsed: elapsed, CPU: cpu, Latency: r.Latency, Shadow: r.Shadow, Before: r.Before, Kernel: r.Kernel}, nil
 }
 
-// unit is what a latency is of.
-func (s Spec) unit() string {
+// latencyUnit returns what a latency is of.
+func (s Spec) latencyUnit() string {
 	if s.Kind == CRR {
 		return "transaction"
 	}

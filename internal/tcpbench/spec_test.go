@@ -35,7 +35,7 @@ func TestBound(t *testing.T) {
 
 func TestResult(t *testing.T) {
 	spec := Spec{Kind: Stream}
-	r, err := spec.result(jobResult{Bytes: 3e9, Seconds: 1.5}, 0.5)
+	r, err := spec.checkResult(jobResult{Bytes: 3e9, Seconds: 1.5}, 0.5)
 	if err != nil || r != (Result{Bytes: 3e9, Elapsed: 1500 * time.Millisecond, CPU: 0.5}) {
 		t.Errorf("result %+v, %v", r, err)
 	}
@@ -57,13 +57,13 @@ func TestResult(t *testing.T) {
 		{PingPong, jobResult{Bytes: 1, Seconds: 1}, "no round trip ended in time: give --duration more"},
 		{CRR, jobResult{Bytes: 1, Seconds: 1, Latency: h}, "no transaction ended in time: give --duration more"},
 	} {
-		if _, err := (Spec{Kind: tt.kind}).result(tt.r, 0); err == nil || err.Error() != tt.want {
+		if _, err := (Spec{Kind: tt.kind}).checkResult(tt.r, 0); err == nil || err.Error() != tt.want {
 			t.Errorf("%s, %+v: error %v, want %q", tt.kind, tt.r, err, tt.want)
 		}
 	}
 	h.Record(time.Microsecond)
 	want := Result{Bytes: 1, Elapsed: time.Second, Latency: h, CPU: 0.5}
-	if r, err := (Spec{Kind: PingPong}).result(jobResult{Bytes: 1, Seconds: 1, Latency: h}, 0.5); err != nil || r != want {
+	if r, err := (Spec{Kind: PingPong}).checkResult(jobResult{Bytes: 1, Seconds: 1, Latency: h}, 0.5); err != nil || r != want {
 		t.Errorf("result %+v, %v", r, err)
 	}
 }
@@ -88,7 +88,7 @@ func TestResultDirect(t *testing.T) {
 		{ZeroCopy, 1e6, 1e4 + 200, ""},
 		{ZeroCopy, 1e6, 1e4 + 201, "the direct path was not used: 10201 of 1000000 bytes went over TCP, or were copied (no broker)"},
 	} {
-		_, err := Spec{Kind: Stream, Size: 100, Transport: tt.transport}.result(jobResult{Bytes: tt.bytes, Seconds: 1, Shadow: tt.shadow, Why: "no broker"}, 0)
+		_, err := Spec{Kind: Stream, Size: 100, Transport: tt.transport}.checkResult(jobResult{Bytes: tt.bytes, Seconds: 1, Shadow: tt.shadow, Why: "no broker"}, 0)
 		if (err == nil) != (tt.want == "") || err != nil && err.Error() != tt.want {
 			t.Errorf("%s, %d of %d: %v, want %q", tt.transport, tt.shadow, tt.bytes, err, tt.want)
 		}

@@ -19,8 +19,8 @@ const (
 	clockOps   = 64
 )
 
-// receive counts what comes over the connections of a stream, from now on.
-func (j job) receive(conns []conn) (jobResult, error) {
+// receiveStream counts what comes over the connections of a stream, from now on.
+func (j job) receiveStream(conns []conn) (jobResult, error) {
 	start := time.Now()
 	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
 		buf, err := j.messageBuffer(c, max(j.Size, minReadBuffer))
@@ -47,9 +47,9 @@ func (j job) receive(conns []conn) (jobResult, error) {
 	})
 }
 
-// send sends a stream until the receiver, which counts from start or later on,
+// sendStream sends a stream until the receiver, which counts from start or later on,
 // has had enough and closes the connections.
-func (j job) send(conns []conn, start time.Time) (jobResult, error) {
+func (j job) sendStream(conns []conn, start time.Time) (jobResult, error) {
 	earliestEnd := j.Warmup + j.Duration
 	return j.eachStream(conns, func(c io.ReadWriter, m *meter, settling *atomic.Int32) error {
 		buf, err := j.messageBuffer(c, j.Size)

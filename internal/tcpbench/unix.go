@@ -17,7 +17,7 @@ func init() {
 	transports[Unix] = transport{
 		listen: func(j job) (listener, netip.AddrPort, error) { return listenUnix(j, uint16(rand.Uint32())) },
 		dial: func(j job) (conn, error) {
-			s, err := newUnix(j.options())
+			s, err := newUnix(j.socketOptions())
 			if err != nil {
 				return nil, err
 			}
@@ -37,7 +37,7 @@ func unixName(a netip.AddrPort) unix.Sockaddr {
 
 // listenUnix listens at the first free name from the port's on.
 func listenUnix(j job, port uint16) (listener, netip.AddrPort, error) {
-	s, err := newUnix(j.options())
+	s, err := newUnix(j.socketOptions())
 	if err != nil {
 		return nil, netip.AddrPort{}, err
 	}
@@ -49,7 +49,7 @@ func listenUnix(j job, port uint16) (listener, netip.AddrPort, error) {
 		addr = netip.AddrPortFrom(addr.Addr(), addr.Port()+1)
 	}
 	if err == nil {
-		err = unix.Listen(int(s.socket), backlog(j.Spec))
+		err = unix.Listen(int(s.socket), backlogOf(j.Spec))
 	}
 	if err != nil {
 		s.Close()

@@ -132,7 +132,7 @@ func TestWorkerPeerEndsEarly(t *testing.T) {
 			})
 			failed <- err
 		}()
-		s, err := connect(<-listening, server.options())
+		s, err := connectTo(<-listening, server.socketOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestRunWorker(t *testing.T) {
 	if err := replies.Decode(&listening); err != nil || listening.Note.Port() == 0 {
 		t.Fatalf("first reply %+v, %v", listening, err)
 	}
-	s, err := connect(listening.Note, server.options())
+	s, err := connectTo(listening.Note, server.socketOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestRunWorkerEOF(t *testing.T) {
 		t.Fatal(err)
 	}
 	fromWorker.Close()
-	s, err := connect(listening.Note, sockOptions{congestion: congestion})
+	s, err := connectTo(listening.Note, sockOptions{congestion: congestion})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ type sockets struct {
 func (d *Daemon) openSockets() (*sockets, error) {
 	s := &sockets{dir: d.cfg.Dir, self: d.member.ID(), member: d.member, refused: &d.refused, log: d.cfg.Log, cfg: d.node.BrokerConfig()}
 	s.cfg.Log, s.cfg.Addrs, s.cfg.Switch = d.cfg.Log, nil, new(broker.Switch)
-	s.cfg.Owner = d.owner
+	s.cfg.Owner = d.ownerOf
 	s.cfg.CheckPeer = func(conn *net.UnixConn, node uint16) error { return d.member.CheckNode(conn, fabric.NodeID(node)) }
 	if d.ns != nil {
 		s.cfg.In = d.ns.Do
@@ -135,19 +135,19 @@ func (s *sockets) serveBroker(ctx context.Context) error {
 			err = errors.Join(err, b.Close())
 		}
 		if errors.Is(err, broker.ErrInUse) && time.Now().Before(leaves) {
-			pause(ctx, leaveRetry)
+			pauseFor(ctx, leaveRetry)
 			continue
 		}
 		if err != nil && err.Error() != told {
 			told = err.Error()
 			s.log.Warn("this node cannot serve direct sockets", "reason", err)
 		}
-		pause(ctx, brokerRetry)
+		pauseFor(ctx, brokerRetry)
 	}
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func pauseFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -208,13 +208,13 @@ func (s *sockets) acceptPeers(ctx context.Context) {
 		go func() {
 			defer s.links.Done()
 			defer leave()
-			s.peer(ctx, conn)
+			s.servePeer(ctx, conn)
 		}()
 	}
 }
 
-// peer takes a connection to a peer's broker and serves it until it or ctx ends.
-func (s *sockets) peer(ctx context.Context, conn *net.UnixConn) {
+// servePeer takes a connection to a peer's broker and serves it until it or ctx ends.
+func (s *sockets) servePeer(ctx context.Context, conn *net.UnixConn) {
 	b := s.broker()
 	if b == nil {
 		conn.Close()
@@ -239,9 +239,9 @@ func (s *sockets) logPeerEnd(err error) {
 	}
 }
 
-// owner returns which other node has an address, according to the fabric's directory.
-func (d *Daemon) owner(a netip.Addr) (node uint16, ok bool) {
-	for _, p := range d.known() {
+// ownerOf returns which other node has an address, according to the fabric's directory.
+func (d *Daemon) ownerOf(a netip.Addr) (node uint16, ok bool) {
+	for _, p := range d.knownPeers() {
 		if d.cfg.MACPrefix.MAC(p.Node).LinkLocal() == a || slices.ContainsFunc(p.Addrs, func(pre netip.Prefix) bool { return pre.Addr() == a }) {
 			return uint16(p.Node), true
 		}
@@ -270,9 +270,9 @@ func (s *sockets) keepPeerConnected(peer fabric.NodeID, l emp.Link) {
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, "unixpacket", emp.File(s.dir, peer, brokerSuffix))
 			if err == nil {
-				s.peer(ctx, conn.(*net.UnixConn))
+				s.servePeer(ctx, conn.(*net.UnixConn))
 			}
-			pause(ctx, peerRetry)
+			pauseFor(ctx, peerRetry)
 		}
 	}()
 }
@@ -292,14 +292,14 @@ func (d *Daemon) Sockets() *control.Sockets {
 	}
 	list, _ := d.carrier.engine.Connections() // closed: there are none
 	goneBack(s.Connections, list)
-	s.Relayed = relayed(list)
+	s.Relayed = relayedOf(list)
 	return s
 }
 
-// shared returns the traffic of programs here through shared memory, by the node of the other end,
-// in ascending order. It leaves out connections from and to addresses outside the fabric, such as
-// the loopback interface's.
-func (d *Daemon) shared() []control.Shared {
+// sharedTraffic returns the traffic of programs here through shared memory, by the node of the
+// other end, in ascending order. It leaves out connections from and to addresses outside the
+// fabric, such as the loopback interface's.
+func (d *Daemon) sharedTraffic() []control.Shared {
 	list := []control.Shared{}
 	b := d.sockets.broker()
 	if b == nil {
@@ -307,7 +307,7 @@ func (d *Daemon) shared() []control.Shared {
 	}
 	totals := make(map[int]connstats.Total)
 	for a, t := range b.Shared() {
-		node, known := d.owner(a)
+		node, known := d.ownerOf(a)
 		if !known && d.sockets.hasAddress(a) {
 			node, known = uint16(d.member.ID()), true
 		}

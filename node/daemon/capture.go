@@ -11,9 +11,9 @@ import (
 	"exnet/node/control"
 )
 
-// capture sends a client the frames of the interface, and what direct sockets send to other
+// captureFrames sends a client the frames of the interface, and what direct sockets send to other
 // hosts through the fabric, until the client ends it.
-func (d *Daemon) capture(ctx context.Context, conn *net.UnixConn, snapLen int) {
+func (d *Daemon) captureFrames(ctx context.Context, conn *net.UnixConn, snapLen int) {
 	out := json.NewEncoder(conn)
 	if !d.capturing.CompareAndSwap(false, true) {
 		_ = out.Encode(control.Reply{Error: "another capture is running: wait until it ends"}) // it may be gone

@@ -44,14 +44,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	m := metrics{out: out, labels: prometheus.Labels{"fabric": s.Fabric, "node": strconv.Itoa(s.Node)}}
 	for _, e := range s.Counters {
-		m.counter(e.Name, e.Value)
+		m.addCounter(e.Name, e.Value)
 	}
-	m.node(s)
-	m.peers(s)
+	m.addNode(s)
+	m.addPeers(s)
 	for _, u := range s.Receive.Units {
-		m.polls(u)
+		m.addPolls(u)
 	}
-	m.connections(c.sockets())
+	m.addConnections(c.sockets())
 }
 
 // metrics are the metrics of one scrape.
@@ -62,10 +62,10 @@ type metrics struct {
 
 // add adds a metric. labels are names and values in turn.
 func (m metrics) add(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
-	m.out <- prometheus.MustNewConstMetric(m.desc(name, help, labels), kind, value, values(labels)...)
+	m.out <- prometheus.MustNewConstMetric(m.describeMetric(name, help, labels), kind, value, labelValues(labels)...)
 }
 
-func (m metrics) desc(name, help string, labels []string) *prometheus.Desc {
+func (m metrics) describeMetric(name, help string, labels []string) *prometheus.Desc {
 	var names []string
 	for i := 0; i < len(labels); i += 2 {
 		names = append(names, labels[i])
@@ -73,16 +73,16 @@ func (m metrics) desc(name, help string, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(namespace+name, help, names, m.labels)
 }
 
-func values(labels []string) (v []string) {
+func labelValues(labels []string) (v []string) {
 	for i := 1; i < len(labels); i += 2 {
 		v = append(v, cli.Printable(labels[i])) // anybody may have named an interface
 	}
 	return v
 }
 
-// counter adds one of the status's counters: layer.name, layer.unit.name or
+// addCounter adds one of the status's counters: layer.name, layer.unit.name or
 // layer.node2.name.
-func (m metrics) counter(full string, v uint64) {
+func (m metrics) addCounter(full string, v uint64) {
 	name, labels := splitCounter(full)
 	if gauges[name] {
 		m.add(prometheus.GaugeValue, metricName(name), helpOf(name), float64(v), labels...)
@@ -121,8 +121,8 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// node adds the metrics that a node has once.
-func (m metrics) node(s *control.Status) {
+// addNode adds the metrics that a node has once.
+func (m metrics) addNode(s *control.Status) {
 	gauge := prometheus.GaugeValue
 	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
 	m.add(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
@@ -137,8 +137,8 @@ func (m metrics) node(s *control.Status) {
 	}
 }
 
-// peers adds the metrics of the other nodes.
-func (m metrics) peers(s *control.Status) {
+// addPeers adds the metrics of the other nodes.
+func (m metrics) addPeers(s *control.Status) {
 	states := []string{emp.Connecting.String(), emp.Linking.String(), emp.Up.String()}
 	count := make(map[string]int)
 	for _, p := range s.Peers {
@@ -150,8 +150,8 @@ func (m metrics) peers(s *control.Status) {
 	}
 }
 
-// polls adds the histogram of a unit's polls.
-func (m metrics) polls(u control.Unit) {
+// addPolls adds the histogram of a unit's polls.
+func (m metrics) addPolls(u control.Unit) {
 	// Bucket 0 is of polls without work, bucket k of those with less than 2^k frames.
 	buckets, polls := make(map[float64]uint64), uint64(0)
 	for k, n := range u.WorkPerPoll {
@@ -161,12 +161,12 @@ func (m metrics) polls(u control.Unit) {
 		}
 	}
 	labels := []string{"unit", u.Name}
-	m.out <- prometheus.MustNewConstHistogram(m.desc("poll_frames", "Frames that one poll handled.", labels),
-		polls, float64(u.Frames), buckets, values(labels)...)
+	m.out <- prometheus.MustNewConstHistogram(m.describeMetric("poll_frames", "Frames that one poll handled.", labels),
+		polls, float64(u.Frames), buckets, labelValues(labels)...)
 }
 
-// connections adds the numbers of direct sockets.
-func (m metrics) connections(s *control.Sockets) {
+// addConnections adds the numbers of direct sockets.
+func (m metrics) addConnections(s *control.Sockets) {
 	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
 	m.setUp(s.SetUp)
 	count := make(map[string]int)
@@ -188,7 +188,7 @@ func (m metrics) addWaitTimes(t counter.WaitTimes) {
 			buckets[counter.WaitBounds[i].Seconds()] = all
 		}
 	}
-	m.out <- prometheus.MustNewConstHistogram(m.desc("packet_wait_seconds", "How long packets of this host waited until the data path's thread had carried them: the first of each burst.", nil),
+	m.out <- prometheus.MustNewConstHistogram(m.describeMetric("packet_wait_seconds", "How long packets of this host waited until the data path's thread had carried them: the first of each burst.", nil),
 		all, t.Sum.Seconds(), buckets)
 }
 
@@ -201,6 +201,6 @@ func (m metrics) setUp(t broker.SetUpTimes) {
 			buckets[broker.SetUpBounds[i].Seconds()] = all
 		}
 	}
-	m.out <- prometheus.MustNewConstHistogram(m.desc("set_up_seconds", "How long direct connections that programs here began took from the offer until the other end had it.", nil),
+	m.out <- prometheus.MustNewConstHistogram(m.describeMetric("set_up_seconds", "How long direct connections that programs here began took from the offer until the other end had it.", nil),
 		all, t.Sum.Seconds(), buckets)
 }

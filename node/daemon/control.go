@@ -22,8 +22,8 @@ import (
 // acceptPause is the wait after a connection could not be accepted.
 const acceptPause = 100 * time.Millisecond
 
-// listen makes the control socket.
-func (d *Daemon) listen() (*net.UnixListener, error) {
+// listenControl makes the control socket.
+func (d *Daemon) listenControl() (*net.UnixListener, error) {
 	path := d.member.File(control.Suffix)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Daemon) serveControl(ctx context.Context) error {
 				d.refuseClient(conn, err)
 				return
 			}
-			d.client(ctx, conn)
+			d.serveClient(ctx, conn)
 		})
 	}
 	return nil
@@ -94,8 +94,8 @@ func (d *Daemon) refuseClient(conn *net.UnixConn, why error) {
 	}
 }
 
-// client answers one client until it goes.
-func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
+// serveClient answers one client until it goes.
+func (d *Daemon) serveClient(ctx context.Context, conn *net.UnixConn) {
 	stopped := false
 	defer func() {
 		if !stopped {
@@ -120,7 +120,7 @@ func (d *Daemon) client(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		if req.Op == control.OpCapture {
-			d.capture(ctx, conn, req.SnapLen)
+			d.captureFrames(ctx, conn, req.SnapLen)
 			return
 		}
 		if req.Op == control.OpHold {
@@ -175,7 +175,7 @@ func (d *Daemon) answerRequest(req control.Request) (r control.Reply) {
 	case control.OpDirect, control.OpRules:
 		r.Direct, err = d.changeRules(req)
 	case control.OpRegisters:
-		r.Registers, err = d.registers(req.Register)
+		r.Registers, err = d.answerRegisters(req.Register)
 	case control.OpStop:
 	default:
 		err = d.answerOffered(req, &r)

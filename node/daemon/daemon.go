@@ -120,14 +120,14 @@ func Start(cfg Config) (d *Daemon, err error) {
 	if d.nic, err = nic.New(nic.Config{Node: d.member.ID()}); err != nil {
 		return d, err
 	}
-	if err = d.route(); err != nil {
+	if err = d.routeByTopology(); err != nil {
 		return d, err
 	}
-	d.groups.setRoutes(d.nic.Routes(), d.homes(), d.remoteGroups)
+	d.groups.setRoutes(d.nic.Routes(), d.listHomes(), d.remoteGroups)
 	if err = d.startNode(); err != nil {
 		return d, err
 	}
-	if d.control, err = d.listen(); err != nil {
+	if d.control, err = d.listenControl(); err != nil {
 		return d, err
 	}
 	if d.sockets, err = d.openSockets(); err != nil {
@@ -236,7 +236,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.serveControl(ctx) })
 	g.Go(func() error { return d.sockets.serveBroker(ctx) })
 	g.Go(func() error { return d.carrier.carryConnections(ctx) })
-	g.Go(func() error { return d.rates.sampleLinks(ctx, d.known) })
+	g.Go(func() error { return d.rates.sampleLinks(ctx, d.knownPeers) })
 	for _, s := range d.services {
 		g.Go(func() error { return s.about().serveUntil(ctx) })
 	}

@@ -20,7 +20,7 @@ func (d *Daemon) changeRules(req control.Request) (*control.Direct, error) {
 	if d.sockets == nil {
 		return nil, errStarting
 	}
-	return control.SetDirect(d.sockets.cfg.Switch, req, d.sockets.switched)
+	return control.SetDirect(d.sockets.cfg.Switch, req, d.sockets.returnForbidden)
 }
 
 // holdRule keeps the connections of a rule on TCP until the client goes.
@@ -30,11 +30,11 @@ func (d *Daemon) holdRule(ctx context.Context, conn *net.UnixConn, r *broker.Rul
 		return
 	}
 	defer ctxend.Do(ctx, func() { conn.Close() })()
-	control.HoldDirect(conn, d.sockets.cfg.Switch, r, d.sockets.switched)
+	control.HoldDirect(conn, d.sockets.cfg.Switch, r, d.sockets.returnForbidden)
 }
 
-// switched has the node's broker, if there is one, take back what its switch forbids.
-func (s *sockets) switched() (back broker.Returned) {
+// returnForbidden has the node's broker, if there is one, take back what its switch forbids.
+func (s *sockets) returnForbidden() (back broker.Returned) {
 	if b := s.broker(); b != nil {
 		back = b.Switched()
 	}

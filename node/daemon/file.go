@@ -113,7 +113,7 @@ func (m *micros) UnmarshalTOML(v any) error {
 // ReadFile reads a configuration file. The error has a line for each mistake, with the file's name
 // and the line. What only makes sense together is for Config.WithDefaults to check.
 func ReadFile(path string) (Config, error) {
-	r, err := read(path)
+	r, err := readFile(path)
 	if err != nil {
 		return Config{}, err
 	}
@@ -123,7 +123,7 @@ func ReadFile(path string) (Config, error) {
 // CheckFile reads a configuration file that no flags change, and returns what ReadFile and then
 // Config.WithDefaults do.
 func CheckFile(path string) (Config, error) {
-	r, err := read(path)
+	r, err := readFile(path)
 	if err != nil {
 		return Config{}, err
 	}
@@ -145,7 +145,7 @@ func CheckFile(path string) (Config, error) {
 	return c, r.err()
 }
 
-func read(path string) (*reader, error) {
+func readFile(path string) (*reader, error) {
 	text, err := infile.Read(path)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func parseFile(path, text string) (*reader, error) {
 	}
 	var f file
 	r.readTable(meta, "", settings, reflect.ValueOf(&f).Elem())
-	f.convert(r)
+	f.convertAll(r)
 	return r, nil
 }
 
@@ -272,8 +272,8 @@ func valueError(err error) string {
 	return err.Error()
 }
 
-// convert makes a Config of the settings.
-func (f *file) convert(r *reader) {
+// convertAll makes a Config of the settings.
+func (f *file) convertAll(r *reader) {
 	r.config = Config{
 		Fabric: f.Fabric, Dir: f.Dir, Group: f.Group, Interface: f.Interface, NetNS: f.NetNS, Congestion: f.Congestion,
 		Metrics:         f.Metrics,
@@ -283,7 +283,7 @@ func (f *file) convert(r *reader) {
 		NoFastPath:      f.FastPath != nil && !*f.FastPath,
 		Fair:            f.RealTime != nil && !*f.RealTime,
 	}
-	for _, convert := range []func(*reader, *Config){f.placeInFabric, f.hosts, f.addresses, f.receive, f.numbers, f.setLend} {
+	for _, convert := range []func(*reader, *Config){f.placeInFabric, f.convertHosts, f.convertAddresses, f.convertReceive, f.convertNumbers, f.setLend} {
 		convert(r, &r.config)
 	}
 }
@@ -312,8 +312,8 @@ func (f *file) placeInFabric(r *reader, c *Config) {
 	}
 }
 
-// hosts converts the settings of the way to other hosts.
-func (f *file) hosts(r *reader, c *Config) {
+// convertHosts converts the settings of the way to other hosts.
+func (f *file) convertHosts(r *reader, c *Config) {
 	c.Hosts = Hosts{Key: f.Hosts.Key, Trust: f.Hosts.Trust, Plaintext: f.Hosts.Plaintext, Link: f.Hosts.Link, Congestion: f.Hosts.Congestion}
 	if err := CheckLink(f.Hosts.Link); err != nil {
 		r.noteWrongKey("hosts.link", "%w", err)
@@ -339,8 +339,8 @@ func (f *file) hosts(r *reader, c *Config) {
 	}
 }
 
-// addresses converts the settings of the interface.
-func (f *file) addresses(r *reader, c *Config) {
+// convertAddresses converts the settings of the interface.
+func (f *file) convertAddresses(r *reader, c *Config) {
 	for _, s := range f.Addresses {
 		a, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -381,8 +381,8 @@ func (f *file) setLend(r *reader, c *Config) {
 	}
 }
 
-// receive converts the settings of the receive path, but for its numbers.
-func (f *file) receive(r *reader, c *Config) {
+// convertReceive converts the settings of the receive path, but for its numbers.
+func (f *file) convertReceive(r *reader, c *Config) {
 	if f.Receive.Mode != "" {
 		if err := c.Receive.Mode.Set(f.Receive.Mode); err != nil {
 			r.noteWrongKey("receive.mode", "%w", err)
@@ -394,8 +394,8 @@ func (f *file) receive(r *reader, c *Config) {
 	c.Receive.Coalesce.Frames, c.Receive.Coalesce.Adaptive = f.Receive.CoalesceFrames, f.Receive.Adaptive
 }
 
-// numbers converts the settings that are counts.
-func (f *file) numbers(r *reader, c *Config) {
+// convertNumbers converts the settings that are counts.
+func (f *file) convertNumbers(r *reader, c *Config) {
 	for _, n := range []struct {
 		key string
 		low int

@@ -87,11 +87,11 @@ func (g *groups) setGroups(now []emp.Group) {
 }
 
 // announceAll is called when there is a way to another node.
-func (g *groups) announceAll() { g.changed() }
+func (g *groups) announceAll() { g.noteChanged() }
 
-// changed is called when there is a way to another node, or when one of another host has
+// noteChanged is called when there is a way to another node, or when one of another host has
 // joined or left a group.
-func (g *groups) changed() {
+func (g *groups) noteChanged() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.applyLocked()

@@ -111,16 +111,16 @@ func TestGroupsOfHosts(t *testing.T) {
 			t.Errorf("%v: group %d (%v), members %v, want %v", addr, id, ok, got, want)
 		}
 	}
-	g.changed()
+	g.noteChanged()
 	check(a, 2)
 	remote[a], remote[b] = []fabric.NodeID{7}, []fabric.NodeID{7}
-	g.changed()
+	g.noteChanged()
 	check(a, 2, 7)
 	check(b, 7)
 	g.setGroups(nil)
 	check(a, 7)
 	delete(remote, b)
-	g.changed()
+	g.noteChanged()
 	check(b)
 	if _, err := g.Join(a); err != nil || len(here.joined) != 1 || len(there.joined) != 1 {
 		t.Errorf("%v: told %v, %v", err, here.joined, there.joined)

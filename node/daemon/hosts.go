@@ -192,7 +192,7 @@ func (d *Daemon) openMesh() (err error) {
 			all, _ := emp.List(d.cfg.Dir) // those that can be read
 			return all
 		},
-		OnGroups:   func() { d.groups.changed() },
+		OnGroups:   func() { d.groups.noteChanged() },
 		OnUnlinked: d.unlinkedHost,
 		OnRequest:  d.fromHost,
 	})
@@ -269,7 +269,7 @@ func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 		r.Error = fmt.Sprintf("operation %q is not for other hosts", req.Op)
 	default:
 		r = d.answerRequest(req)
-		if changes(req) && r.Error == "" {
+		if isChanging(req) && r.Error == "" {
 			d.cfg.Log.Info("changed from another host", "node", from, "what", req.Op)
 		}
 	}
@@ -283,8 +283,8 @@ func (d *Daemon) fromHost(from fabric.NodeID, text []byte) []byte {
 	return answer
 }
 
-// changes reports whether a request of another host changes anything.
-func changes(req control.Request) bool {
+// isChanging reports whether a request of another host changes anything.
+func isChanging(req control.Request) bool {
 	switch req.Op {
 	case control.OpRoute:
 		return req.Route.Want != control.RouteList && req.Route.Want != control.RouteCheck
@@ -294,8 +294,8 @@ func changes(req control.Request) bool {
 	return false
 }
 
-// homes are where the node finds others.
-func (d *Daemon) homes() []emp.Home {
+// listHomes returns where the node finds others.
+func (d *Daemon) listHomes() []emp.Home {
 	all := []emp.Home{d.member}
 	if d.mesh != nil {
 		all = append(all, d.mesh)
@@ -303,8 +303,8 @@ func (d *Daemon) homes() []emp.Home {
 	return all
 }
 
-// known returns the other nodes, of the directory and of other hosts.
-func (d *Daemon) known() []emp.Peer {
+// knownPeers returns the other nodes, of the directory and of other hosts.
+func (d *Daemon) knownPeers() []emp.Peer {
 	all := d.member.Peers()
 	if d.mesh == nil {
 		return all
@@ -324,7 +324,7 @@ func (d *Daemon) known() []emp.Peer {
 // linkHost joins the NIC with the NIC of a node of another host: over a stream link, or over
 // a link that may lose packets if one of the two nodes asks for that.
 func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err error) {
-	if d.cfg.Faults != nil || asks(d.mesh, peer) {
+	if d.cfg.Faults != nil || asksForWire(d.mesh, peer) {
 		for _, c := range conns[1:] {
 			c.Close()
 		}
@@ -339,7 +339,7 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 	for _, s := range d.services {
 		s.about().followLink(peer)
 	}
-	d.groups.changed()
+	d.groups.noteChanged()
 	return l, nil
 }
 
@@ -347,7 +347,7 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 // fabric.
 func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
 	for _, s := range d.services {
-		s.about().unlinked(peer, left)
+		s.about().noteUnlinked(peer, left)
 	}
 	if left {
 		d.carrier.nodeLeft(peer)
@@ -375,7 +375,7 @@ func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, err
 		}
 		congestion = congestionOf(conns[0])
 	}
-	l, err := stream.New(d.card(), cfg)
+	l, err := stream.New(d.cardForLinks(), cfg)
 	if err != nil {
 		return nil, err // not a *stream.Link that is nil
 	}
@@ -418,7 +418,7 @@ func rawOf(conn net.Conn) (syscall.Conn, bool) {
 func (d *Daemon) joinOFI(conn net.Conn, peer fabric.NodeID, provider string) (stream.Engine, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
-	e, err := ofi.Join(ctx, conn, ofi.Config{Self: d.card().ID(), Peer: peer, Provider: provider})
+	e, err := ofi.Join(ctx, conn, ofi.Config{Self: d.cardForLinks().ID(), Peer: peer, Provider: provider})
 	if err != nil {
 		return nil, err // not an *ofi.Engine that is nil
 	}

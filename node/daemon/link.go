@@ -20,7 +20,7 @@ const linkWire = "wire"
 // linkPeer joins the NIC with a peer's: through shared memory, or over a medium that may lose
 // packets if one of the two nodes asks for that.
 func (d *Daemon) linkPeer(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, err error) {
-	if d.cfg.Faults != nil || asks(d.member, peer) {
+	if d.cfg.Faults != nil || asksForWire(d.member, peer) {
 		l, err = d.overSocket(conn, peer)
 	} else {
 		l, err = d.overShm(conn)
@@ -34,8 +34,8 @@ func (d *Daemon) linkPeer(conn *net.UnixConn, peer fabric.NodeID) (l emp.Link, e
 	return l, nil
 }
 
-// asks reports whether a peer of a home asks for a link that may lose packets.
-func asks(home emp.Home, peer fabric.NodeID) bool {
+// asksForWire reports whether a peer of a home asks for a link that may lose packets.
+func asksForWire(home emp.Home, peer fabric.NodeID) bool {
 	for _, p := range home.Peers() {
 		if p.Node == peer {
 			return p.Description.Link == linkWire
@@ -44,8 +44,8 @@ func asks(home emp.Home, peer fabric.NodeID) bool {
 	return false
 }
 
-// card is the NIC as links see it.
-func (d *Daemon) card() link.NIC {
+// cardForLinks returns the NIC as links see it.
+func (d *Daemon) cardForLinks() link.NIC {
 	if d.crossbars != nil {
 		return routed{d.nic, d.crossbars}
 	}
@@ -53,7 +53,7 @@ func (d *Daemon) card() link.NIC {
 }
 
 func (d *Daemon) overShm(conn *net.UnixConn) (emp.Link, error) {
-	l, err := shm.Connect(d.card(), conn, shm.Config{Driver: d.loop})
+	l, err := shm.Connect(d.cardForLinks(), conn, shm.Config{Driver: d.loop})
 	if err != nil {
 		return nil, err // not a *shm.Link that is nil
 	}
@@ -87,7 +87,7 @@ func (d *Daemon) overConn(conn net.Conn, peer fabric.NodeID) (emp.Link, error) {
 }
 
 func (d *Daemon) overWire(m wire.Medium, peer fabric.NodeID, cfg wire.Config) (emp.Link, error) {
-	l, err := wire.Connect(d.card(), peer, m, cfg)
+	l, err := wire.Connect(d.cardForLinks(), peer, m, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (d *Daemon) addSockets(c *counter.List) {
 
 // addLinks adds the counters of the links to the peers.
 func (d *Daemon) addLinks(c *counter.List) {
-	for _, p := range d.known() {
+	for _, p := range d.knownPeers() {
 		if l, ok := p.Link.(*shm.Link); ok {
 			c.Add(fmt.Sprintf("shm.node%d.", p.Node), counter.All(l.Stats()))
 		}

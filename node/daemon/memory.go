@@ -40,24 +40,24 @@ func openMemory(d *Daemon) (offered, error) {
 	}
 	cfg := pool.Config{
 		Node: d.member.ID(), Limits: pool.Limits(d.cfg.Lend.LendLimits), MaxTime: d.cfg.Lend.Time, Revoke: control.RevokeTime,
-		Dial: m.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.neighbors, Log: d.cfg.Log,
+		Dial: m.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.listNeighbors, Log: d.cfg.Log,
 	}
 	if m.far != nil {
 		cfg.Far, cfg.NIC = m.far, d.nic
 	}
 	m.server = pool.New(cfg)
-	return m, m.listen(d, m.server)
+	return m, m.listenAll(d, m.server)
 }
 
-// neighbors are the nodes that may lend memory.
-func (d *Daemon) neighbors() (near []pool.Neighbor) {
+// listNeighbors returns the nodes that may lend memory.
+func (d *Daemon) listNeighbors() (near []pool.Neighbor) {
 	here := make(map[fabric.NodeID]bool)
 	for _, p := range d.member.Peers() {
 		here[p.Node] = true
 	}
-	for _, p := range d.known() {
+	for _, p := range d.knownPeers() {
 		if p.State == emp.Up {
-			near = append(near, pool.Neighbor{Node: p.Node, Hops: d.hops(p.Node), Far: !here[p.Node]})
+			near = append(near, pool.Neighbor{Node: p.Node, Hops: d.hopsTo(p.Node), Far: !here[p.Node]})
 		}
 	}
 	return near

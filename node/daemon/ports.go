@@ -50,7 +50,7 @@ func openPorts(d *Daemon) (offered, error) {
 		cfg.Far, cfg.Mover = p.far, p.mover
 	}
 	p.server = ports.New(cfg)
-	return p, p.listen(d, p.server)
+	return p, p.listenAll(d, p.server)
 }
 
 // closeFar gives back what reaches other hosts.

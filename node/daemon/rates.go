@@ -91,9 +91,9 @@ func (r *rates) ofLink(l emp.Link) (tx, rx uint64) {
 	return s.txRate, s.rxRate
 }
 
-// probe measures the round trip to each peer whose link measures none itself, in microseconds;
+// probePeers measures the round trip to each peer whose link measures none itself, in microseconds;
 // 0: it is no such link, or no answer has come in time.
-func probe(peers []emp.Peer) []uint64 {
+func probePeers(peers []emp.Peer) []uint64 {
 	trips := make([]uint64, len(peers))
 	var wg sync.WaitGroup
 	for i, p := range peers {

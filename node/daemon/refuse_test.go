@@ -141,12 +141,12 @@ func TestRootOwner(t *testing.T) {
 	a := start(t, dir, netnstest.New(t), "10.2.0.1/24")
 	b := start(t, dir, netnstest.New(t), "10.2.0.2/24", "fd00:10:2::2/64")
 	local := a.cfg.MACPrefix.MAC(b.member.ID()).LinkLocal()
-	eventually(t, "they are linked", func() bool { _, ok := a.owner(local); return ok })
+	eventually(t, "they are linked", func() bool { _, ok := a.ownerOf(local); return ok })
 	for addr, want := range map[netip.Addr]bool{
 		local: true, netip.MustParseAddr("10.2.0.2"): true, netip.MustParseAddr("fd00:10:2::2"): true,
 		netip.MustParseAddr("10.2.0.1"): false, netip.MustParseAddr("10.2.0.3"): false,
 	} {
-		if n, ok := a.owner(addr); ok != want || ok && n != uint16(b.member.ID()) {
+		if n, ok := a.ownerOf(addr); ok != want || ok && n != uint16(b.member.ID()) {
 			t.Errorf("%v: node %d, %v", addr, n, ok)
 		}
 	}

@@ -99,8 +99,8 @@ func (f registerFile) write(name string, value uint64) error {
 	return f.d.Set(s)
 }
 
-// registers answers a client: the register file, after a change if there is to be one.
-func (d *Daemon) registers(set *control.SetRegister) (*control.Registers, error) {
+// answerRegisters answers a client: the register file, after a change if there is to be one.
+func (d *Daemon) answerRegisters(set *control.SetRegister) (*control.Registers, error) {
 	f := registerFile{d}
 	if set != nil {
 		if err := f.write(set.Name, set.Value); err != nil {

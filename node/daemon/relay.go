@@ -47,7 +47,7 @@ type carrier struct {
 // openCarrier makes it, and has it be the carrier of the broker.
 func (d *Daemon) openCarrier() (err error) {
 	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
-	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.offered, Note: c.passToBroker, Answer: d.stand, Patience: d.patience, Log: d.cfg.Log})
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.takeOffer, Note: c.passToBroker, Answer: d.handToHost, Patience: d.patience, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -71,14 +71,14 @@ func (d *Daemon) openCarrier() (err error) {
 // tcpSumOff is where a TCP header has its checksum (RFC 9293, 3.1).
 const tcpSumOff = 16
 
-// stand hands the host a packet of the Engine, which stands in for the far kernel.
-func (d *Daemon) stand(from fabric.NodeID, packet []byte, tcp int) {
+// handToHost hands the host a packet of the Engine, which stands in for the far kernel.
+func (d *Daemon) handToHost(from fabric.NodeID, packet []byte, tcp int) {
 	off := exteth.Offload{Flags: exteth.OffloadNeedsChecksum, CsumStart: uint16(tcp), CsumOffset: tcpSumOff}
 	_ = d.node.Interface.Deliver(from, off, packet) // counted; TCP probes again
 }
 
-// offered has the broker offer a connection to a program here.
-func (c *carrier) offered(o relay.Offer) {
+// takeOffer has the broker offer a connection to a program here.
+func (c *carrier) takeOffer(o relay.Offer) {
 	if b := c.sockets.broker(); b != nil {
 		b.Receive(o.Node, o.ID, o.Info.Nonce, wire.Key{Client: o.Info.Client, Server: o.Info.Server}, o.Segment, o.Bell)
 		return
@@ -130,7 +130,7 @@ func (c *carrier) followLink(peer fabric.NodeID, l emp.Link, remote bool) {
 		return
 	}
 	c.links.Go(func() {
-		if remote && c.reaches(peer, l) {
+		if remote && c.awaitPeer(peer, l) {
 			c.engine.PeerUp(peer)
 			c.beginSession(peer, l)
 		}
@@ -149,8 +149,8 @@ func (c *carrier) followLink(peer fabric.NodeID, l emp.Link, remote bool) {
 // ended, also where its Engine's farewell was lost with the link.
 func (c *carrier) nodeLeft(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
 
-// reaches waits until the peer carries; false: the link or the node has ended.
-func (c *carrier) reaches(peer fabric.NodeID, l emp.Link) bool {
+// awaitPeer waits until the peer carries; false: the link or the node has ended.
+func (c *carrier) awaitPeer(peer fabric.NodeID, l emp.Link) bool {
 	for wait := meetRetry; !c.engine.Reaches(peer); wait = min(2*wait, meetMaxRetry) {
 		select {
 		case <-time.After(wait):
@@ -223,8 +223,8 @@ func goneBack(all []connstats.Connection, carried []relay.Connection) {
 	}
 }
 
-// relayed are the connections that the node carries, as status shows them.
-func relayed(list []relay.Connection) (all []control.Relayed) {
+// relayedOf returns the connections that the node carries, as status shows them.
+func relayedOf(list []relay.Connection) (all []control.Relayed) {
 	for _, r := range list {
 		all = append(all, control.Relayed{Local: r.Local, Remote: r.Remote, Node: int(r.Node), State: r.State, Gate: r.Gate, Held: r.Held,
 			Waits: r.Waits, HeldDropped: r.HeldDropped, EarlyDropped: r.EarlyDropped})

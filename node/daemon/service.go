@@ -93,8 +93,8 @@ func (s *service) dialer(dir string) func(fabric.NodeID) (*net.UnixConn, error) 
 	}
 }
 
-// listen makes the sockets of the server. Each node has one whose name says which node it is.
-func (s *service) listen(d *Daemon, server served) (err error) {
+// listenAll makes the sockets of the server. Each node has one whose name says which node it is.
+func (s *service) listenAll(d *Daemon, server served) (err error) {
 	s.backend = server
 	path := s.member.File(s.suffix)
 	if s.peers, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
@@ -108,7 +108,7 @@ func (s *service) listen(d *Daemon, server served) (err error) {
 		for _, name := range []string{s.socket, fmt.Sprintf("%s-%s-%d", s.socket, d.cfg.Fabric, d.member.ID())} {
 			ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 			if errors.Is(err, syscall.EADDRINUSE) {
-				s.taken(name)
+				s.tellTaken(name)
 				continue
 			}
 			if err != nil {
@@ -120,9 +120,9 @@ func (s *service) listen(d *Daemon, server served) (err error) {
 	})
 }
 
-// taken says so when a name is another process's. Any user can take one: that does not keep the
+// tellTaken says so when a name is another process's. Any user can take one: that does not keep the
 // node from starting.
-func (s *service) taken(name string) {
+func (s *service) tellTaken(name string) {
 	holder, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err == nil {
 		err = s.member.Check(holder)
@@ -210,8 +210,8 @@ func (s *service) followLink(peer fabric.NodeID) {
 	s.downs[peer] = down
 }
 
-// unlinked follows the end of that link; left: the node has left the fabric.
-func (s *service) unlinked(peer fabric.NodeID, left bool) {
+// noteUnlinked follows the end of that link; left: the node has left the fabric.
+func (s *service) noteUnlinked(peer fabric.NodeID, left bool) {
 	if s.far == nil {
 		return
 	}

@@ -59,7 +59,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 		RealTime: d.realtime.Load(),
 		FastPath: !d.cfg.NoFastPath,
 		Peers:    d.peers(),
-		Shared:   d.shared(),
+		Shared:   d.sharedTraffic(),
 		Groups:   []control.Group{},
 		Receive:  d.receive(),
 		Waits:    d.loop.WaitTimes(),
@@ -98,8 +98,8 @@ func (d *Daemon) Status() (*control.Status, error) {
 	}
 	s.Neighbors = []control.Neighbor{}
 	if d.cfg.TAP {
-		s.Ethernet = &control.Ethernet{Stations: d.stations()}
-		return s, d.kernel(s)
+		s.Ethernet = &control.Ethernet{Stations: d.listStations()}
+		return s, d.addKernel(s)
 	}
 	for _, n := range d.node.Stack.Neighbors() {
 		entry := control.Neighbor{Addr: n.Addr, State: n.State}
@@ -108,11 +108,11 @@ func (d *Daemon) Status() (*control.Status, error) {
 		}
 		s.Neighbors = append(s.Neighbors, entry)
 	}
-	return s, d.kernel(s)
+	return s, d.addKernel(s)
 }
 
-// stations are the MAC addresses that were learned, in ascending order.
-func (d *Daemon) stations() []control.Station {
+// listStations returns the MAC addresses that were learned, in ascending order.
+func (d *Daemon) listStations() []control.Station {
 	list := []control.Station{}
 	for s := range d.node.Interface.Stations() {
 		list = append(list, control.Station{MAC: s.MAC.String(), Node: int(s.Node), Seen: s.Seen.Truncate(time.Millisecond)})
@@ -142,9 +142,9 @@ func (d *Daemon) addNeighbors(s *control.Status, conn *hostnet.Conn, index int) 
 	return err
 }
 
-// kernel adds what the kernel knows. An interface that is in another network namespace is no
+// addKernel adds what the kernel knows. An interface that is in another network namespace is no
 // failure of the node: the status says where it is.
-func (d *Daemon) kernel(s *control.Status) error {
+func (d *Daemon) addKernel(s *control.Status) error {
 	s.Interface = control.Interface{
 		Name: d.node.Device.Name(), MTU: int(d.cfg.MTU), Addrs: []netip.Prefix{},
 		MAC: d.cfg.MACPrefix.MAC(d.member.ID()).String(),
@@ -193,15 +193,15 @@ func addInterface(s *control.Status, conn *hostnet.Conn, index int) error {
 
 func (d *Daemon) peers() []control.Peer {
 	peers := []control.Peer{}
-	known := d.known()
-	trips := probe(known)
+	known := d.knownPeers()
+	trips := probePeers(known)
 	for i, p := range known {
 		peer := control.Peer{
 			Node: int(p.Node), Addrs: p.Addrs, MTU: p.MTU, PID: p.PID,
 			State: p.State.String(), Since: p.Since.Truncate(time.Millisecond), Links: p.Links,
 		}
 		if p.State == emp.Up {
-			peer.Hops = d.hops(p.Node)
+			peer.Hops = d.hopsTo(p.Node)
 		}
 		if p.Err != nil {
 			peer.Error = p.Err.Error()

@@ -73,9 +73,9 @@ func (c Config) checkNode() error {
 		ErrConfig, *c.Node, c.Topology, nodes[0], nodes[len(nodes)-1])
 }
 
-// route puts the crossbars of the topology, if there is one, before the NIC's
+// routeByTopology puts the crossbars of the topology, if there is one, before the NIC's
 // links.
-func (d *Daemon) route() (err error) {
+func (d *Daemon) routeByTopology() (err error) {
 	if d.cfg.Topology == nil {
 		return nil
 	}
@@ -108,12 +108,12 @@ func (d *Daemon) Topology() *control.Topology {
 	}
 	t := control.NewTopology(d.cfg.Topology, d.crossbars.Load().Links())
 	t.Cut = control.CutLinks(d.crossbars.Routes())
-	for _, p := range d.known() {
+	for _, p := range d.knownPeers() {
 		if p.State == emp.Up {
 			t.Peers = append(t.Peers, p.Node)
 		}
 	}
-	for _, s := range d.shared() {
+	for _, s := range d.sharedTraffic() {
 		if s.Sent.Messages > 0 { // what is received is the other one's to tell
 			t.Shared = append(t.Shared, topo.Shared{From: d.nic.ID(), To: fabric.NodeID(s.Node), Bytes: s.Sent.Bytes, Messages: s.Sent.Messages})
 		}
@@ -121,8 +121,8 @@ func (d *Daemon) Topology() *control.Topology {
 	return t
 }
 
-// hops is how far a peer is.
-func (d *Daemon) hops(to fabric.NodeID) int {
+// hopsTo returns how far a peer is.
+func (d *Daemon) hopsTo(to fabric.NodeID) int {
 	if d.crossbars == nil {
 		return 1 // every pair has a link of its own
 	}

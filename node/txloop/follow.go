@@ -70,7 +70,7 @@ func (f *follower) bindThread(links []served) {
 	var one unix.CPUSet
 	one.Set(cpu)
 	if f.all.IsSet(cpu) && unix.SchedSetaffinity(0, &one) == nil {
-		f.bind(cpu, links)
+		f.bindTo(cpu, links)
 		f.stays = true
 	}
 }
@@ -82,9 +82,9 @@ func (f *follower) roam(links []served) {
 	}
 }
 
-// burst is called after each burst of packets. It returns true if the thread has
+// noteBurst is called after each burst of packets. It returns true if the thread has
 // moved.
-func (f *follower) burst(bytes int, links []served) bool {
+func (f *follower) noteBurst(bytes int, links []served) bool {
 	f.sent += bytes
 	if f.bursts++; f.senders == nil || f.bursts < followBursts {
 		return false
@@ -106,20 +106,20 @@ func (f *follower) burst(bytes int, links []served) bool {
 		f.senders = nil // not allowed
 		return false
 	}
-	f.bind(cpu, links)
+	f.bindTo(cpu, links)
 	return true
 }
 
 // unbindThread lets the scheduler choose the CPU again.
 func (f *follower) unbindThread(links []served) {
 	if f.home >= 0 {
-		f.bind(-1, links)
+		f.bindTo(-1, links)
 		_ = unix.SchedSetaffinity(0, &f.all) // it was allowed before
 	}
 }
 
-// bind tells the peers.
-func (f *follower) bind(cpu int, links []served) {
+// bindTo notes the CPU that the thread is to have, and tells the peers.
+func (f *follower) bindTo(cpu int, links []served) {
 	f.home, f.stays = cpu, false
 	for _, s := range links {
 		s.Bind(cpu)

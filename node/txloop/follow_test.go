@@ -43,7 +43,7 @@ func TestFollow(t *testing.T) {
 		bursts := func(bytes, received int) (moves int) {
 			for range followBursts {
 				f.received += received
-				if f.burst(bytes, links) {
+				if f.noteBurst(bytes, links) {
 					moves++
 				}
 			}
@@ -86,7 +86,7 @@ func TestFollow(t *testing.T) {
 	for _, ports := range [][]port{nil, {{}}, {{Port: Port{Senders: new(fakeSenders)}}, {}}} {
 		inThread(func() {
 			var f follower
-			if f.findHomes(ports, nil); f.burst(1000, nil) || f.home != -1 || f.senders != nil {
+			if f.findHomes(ports, nil); f.noteBurst(1000, nil) || f.home != -1 || f.senders != nil {
 				t.Errorf("%d ports: followed", len(ports))
 			}
 		})
@@ -126,7 +126,7 @@ func TestStay(t *testing.T) {
 				t.Errorf("bound to %d of %d CPUs afterwards, told %d", f.home, cpus(), peer.bound.Load())
 			}
 		}
-		f.bind(1, links) // by the senders
+		f.bindTo(1, links) // by the senders
 		f.roam(links)
 		if f.home != 1 {
 			t.Error("it left the CPU of the programs that send")

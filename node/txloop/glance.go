@@ -62,21 +62,22 @@ func (g *glance) lookAgain(now time.Duration) bool {
 	return true
 }
 
-// glanced tells glance what was carried: n bytes of packets from this host, and what links brought.
-func (l *Loop) glanced(n, received int) {
-	if !l.spin.barred() {
+// noteGlance tells glance what was carried: n bytes of packets from this host, and what links
+// brought.
+func (l *Loop) noteGlance(n, received int) {
+	if !l.spin.isBarred() {
 		return
 	}
-	here := received == 0 && n <= smallBytes && l.sourceCPU >= 0 && l.sourceCPU == l.cpu()
+	here := received == 0 && n <= smallBytes && l.sourceCPU >= 0 && l.sourceCPU == l.currentCPU()
 	if l.glance.noteCarried(here) {
 		l.stats.Glanced.Add(1)
 	}
 }
 
-// cpu returns the CPU of the thread. The kernel is asked once after each wait: a thread at
+// currentCPU returns the CPU of the thread. The kernel is asked once after each wait: a thread at
 // real-time priority stays where it is until the next, and the system call takes a microsecond on
 // some virtual machines.
-func (l *Loop) cpu() int {
+func (l *Loop) currentCPU() int {
 	if l.place.home >= 0 {
 		return l.place.home
 	}
@@ -86,9 +87,9 @@ func (l *Loop) cpu() int {
 	return l.threadCPU
 }
 
-// glances reports whether to look again at once. Only a thread that goes before all programs
+// mayGlance reports whether to look again at once. Only a thread that goes before all programs
 // does so: another would lose its turn by it.
-func (l *Loop) glances() bool {
+func (l *Loop) mayGlance() bool {
 	if !l.glance.armed {
 		return false
 	}

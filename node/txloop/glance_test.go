@@ -99,24 +99,24 @@ func TestGlanceBesideSpinners(t *testing.T) {
 		asked, waits := 0, 0
 		l.threadCPU, l.place.home, l.place.here = -1, -1, func() int { asked++; return currentCPU() }
 		l.home.realtime = func() bool { return true }
-		defer func() { l.raise(); sched.Raise() }()
+		defer func() { l.raisePriority(); sched.Raise() }()
 		caught, stopped, begun := 0, 0, now
 		for range rounds {
 			// The program here sends: the loop carries it, and looks or waits for the answer.
 			l.spin.noteFound()
 			l.sourceCPU = currentCPU()
-			l.glanced(64, 0)
+			l.noteGlance(64, 0)
 			ready := now + answer
 			for {
 				now += 200 * time.Nanosecond
 				if now >= ready {
 					break
 				}
-				if l.glances() || l.spinOn() {
+				if l.mayGlance() || l.spinOn() {
 					continue
 				}
 				now = max(now, ready) + 20*time.Microsecond // another CPU wakes it
-				l.spin.waited(30 * time.Microsecond)
+				l.spin.noteWaited(30 * time.Microsecond)
 				l.threadCPU = -1
 				waits++
 				break
@@ -128,16 +128,16 @@ func TestGlanceBesideSpinners(t *testing.T) {
 			before := l.stats.Glanced.Load()
 			l.spin.noteFound()
 			l.sourceCPU = currentCPU() + 1
-			l.glanced(64, 0)
+			l.noteGlance(64, 0)
 			caught += int(l.stats.Glanced.Load() - before)
-			if l.glances() {
+			if l.mayGlance() {
 				t.Fatal("it looks while the program here is to have the CPU")
 			}
 			if l.spinOn() {
 				stopped++
 			}
 			now += 5 * time.Microsecond
-			l.spin.waited(5 * time.Microsecond)
+			l.spin.noteWaited(5 * time.Microsecond)
 			l.threadCPU = -1
 			waits++
 		}
@@ -163,7 +163,7 @@ func TestWaitTimes(t *testing.T) {
 		s.sent.Add(2)
 		p.dev.put(nil, packet(1, 100), packet(2, 100))
 		now += d
-		if _, err := l.read(&l.ports[0]); err != nil {
+		if _, err := l.readBurst(&l.ports[0]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -67,7 +67,7 @@ func (l *Loop) bindToHome() {
 		return
 	}
 	h.thread, h.cpu = tid, h.next
-	l.place.bind(h.cpu, l.links)
+	l.place.bindTo(h.cpu, l.links)
 	l.stats.Moves.Add(1)
 }
 
@@ -78,25 +78,25 @@ func (l *Loop) unbindHome() {
 		return
 	}
 	h.thread = 0
-	l.place.bind(-1, l.links)
+	l.place.bindTo(-1, l.links)
 	// The goroutine may have another thread now, and that one may have made more, which
 	// inherited its CPU.
 	sched.Unbind(h.cpu, &l.place.all)
 }
 
-// rested is called when something has ended a rest.
-func (h *home) rested() { h.looks, h.fresh = 0, true }
+// noteRested is called when something has ended a rest.
+func (h *home) noteRested() { h.looks, h.fresh = 0, true }
 
-// sent records the CPU of the programs whose packet has ended a rest.
-func (h *home) sent(s Senders) {
+// noteSender records the CPU of the programs whose packet has ended a rest.
+func (h *home) noteSender(s Senders) {
 	if h.fresh && s != nil {
 		h.noteSource(s.Main())
 	}
 	h.fresh = false
 }
 
-// received records the CPU of the peer's thread whose packet has ended a rest.
-func (h *home) received(s served) {
+// noteReceiver records the CPU of the peer's thread whose packet has ended a rest.
+func (h *home) noteReceiver(s served) {
 	if h.fresh {
 		h.noteSource(s.PeerCPU())
 	}
@@ -112,13 +112,13 @@ func (h *home) noteSource(cpu int) {
 	h.came = cpu
 }
 
-// answers reports whether the thread has sent something soon after a rest, so that it is for
+// isAnswering reports whether the thread has sent something soon after a rest, so that it is for
 // the peer to continue.
-func (l *Loop) answers(sent int) bool { return sent > 0 && l.round == 0 }
+func (l *Loop) isAnswering(sent int) bool { return sent > 0 && l.round == 0 }
 
-// brief reports whether to wait at once after so few bytes: poll(2) says whether more has come,
+// isBrief reports whether to wait at once after so few bytes: poll(2) says whether more has come,
 // and the program that waits for these, on the same CPU, continues when the loop sleeps.
-func (l *Loop) brief(bytes int) bool {
+func (l *Loop) isBrief(bytes int) bool {
 	return l.home.thread != 0 && l.round < settled && bytes <= smallBytes && len(l.links) == 0
 }
 

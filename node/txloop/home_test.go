@@ -10,7 +10,7 @@ import (
 // homeLoop is a loop with one device and one link, at rest on a thread of the test's own.
 func homeLoop(t *testing.T, senders Senders, peer *fakeLink) *Loop {
 	l := &Loop{ports: []port{{Port: Port{Senders: senders}}}, links: []served{{Served: peer}}}
-	l.place.findHomes(l.ports, l.lock)
+	l.place.findHomes(l.ports, l.lockThread)
 	l.home.reset()
 	l.home.realtime = func() bool { return true }
 	return l
@@ -43,7 +43,7 @@ func TestHome(t *testing.T) {
 		senders, peer := fakeSenders(-1), newLink(t)
 		l := homeLoop(t, &senders, peer)
 		defer l.unbindHome()
-		rest := func() { l.bindToHome(); l.home.rested() }
+		rest := func() { l.bindToHome(); l.home.noteRested() }
 		expect := func(what string, cpu int) {
 			t.Helper()
 			rest()
@@ -57,11 +57,11 @@ func TestHome(t *testing.T) {
 		}
 		sent := func(cpu int) {
 			senders = fakeSenders(cpu)
-			l.home.sent(&senders)
+			l.home.noteSender(&senders)
 		}
 		received := func(cpu int) {
 			peer.peerCPU.Store(int64(cpu))
-			l.home.received(l.links[0])
+			l.home.noteReceiver(l.links[0])
 		}
 		expect("nothing has come", -1)
 		sent(1)
@@ -114,7 +114,7 @@ func TestHomeThreads(t *testing.T) {
 	}
 	on := func(i int, f func()) { steps[i] <- f; <-done }
 	for i := range steps {
-		on(i, func() { l.home.rested(); l.home.sent(&senders); l.bindToHome() })
+		on(i, func() { l.home.noteRested(); l.home.noteSender(&senders); l.bindToHome() })
 	}
 	bound := 0
 	for i := range steps {
@@ -146,11 +146,11 @@ func TestHandOver(t *testing.T) {
 		if l.handOver() {
 			t.Error("it yields away from home")
 		}
-		l.home.rested()
-		l.home.sent(&senders)
+		l.home.noteRested()
+		l.home.noteSender(&senders)
 		l.bindToHome()
 		for range 2 {
-			l.home.rested()
+			l.home.noteRested()
 			for i := range maxLooks {
 				if !l.handOver() {
 					t.Errorf("it does not yield the time %d", i)
@@ -160,7 +160,7 @@ func TestHandOver(t *testing.T) {
 				t.Error("it yields repeatedly")
 			}
 		}
-		l.home.rested()
+		l.home.noteRested()
 		peer.peerCPU.Store(0)
 		if l.handOver() {
 			t.Error("it yields to a peer on another CPU")
@@ -182,7 +182,7 @@ func TestBrief(t *testing.T) {
 		{"a peer may answer", 1, 0, 1, 94, false},
 	} {
 		l := &Loop{home: home{thread: c.thread}, round: c.round, links: make([]served, c.links)}
-		if got := l.brief(c.bytes); got != c.want {
+		if got := l.isBrief(c.bytes); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

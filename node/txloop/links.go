@@ -50,7 +50,7 @@ func (l *Loop) serveLinks() (bytes int) {
 		n, ok := s.Serve(s.rung)
 		s.rung = false
 		if bytes += n; n > 0 {
-			l.home.received(*s)
+			l.home.noteReceiver(*s)
 		}
 		if !ok {
 			l.rest.removeAll()
@@ -68,8 +68,8 @@ func (l *Loop) serveLinks() (bytes int) {
 	return bytes
 }
 
-// disown leaves all links, and accepts no more.
-func (l *Loop) disown() {
+// disownLinks leaves all links, and accepts no more.
+func (l *Loop) disownLinks() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()

@@ -213,7 +213,7 @@ func TestLoad(t *testing.T) {
 		heavy := false
 		for i, s := range tt.steps {
 			if l.addBytes(s.sent, s.received); i == len(tt.steps)-1 {
-				heavy = l.heavy()
+				heavy = l.isHeavy()
 			}
 			l.noteWait()
 		}

@@ -26,8 +26,8 @@ func (l *load) addBytes(sent, received int) {
 	l.received += received
 }
 
-// heavy reports whether to nap.
-func (l *load) heavy() bool {
+// isHeavy reports whether to nap.
+func (l *load) isHeavy() bool {
 	return l.sent+l.received >= napBytes || l.waits >= napWaits && l.oneWay()
 }
 

@@ -30,9 +30,9 @@ func (p *port) mayRead() bool {
 	return true
 }
 
-// took says that a packet was read: one of those counted, or, if all of these are read, one that
-// was taken for dropped, or that nobody counts (XDP). After such a one, there may be more.
-func (p *port) took() {
+// noteRead says that a packet was read: one of those counted, or, if all of these are read, one
+// that was taken for dropped, or that nobody counts (XDP). After such a one, there may be more.
+func (p *port) noteRead() {
 	q := &p.queue
 	if q.taken == q.sent && p.Senders != nil {
 		q.sent = p.Senders.Sent() // poll(2) said that it was there, and nobody has asked
@@ -43,9 +43,9 @@ func (p *port) took() {
 	}
 }
 
-// nothing says that no packet was there, though one may have been. It reports whether what was
+// noteNothing says that no packet was there, though one may have been. It reports whether what was
 // counted is now taken for dropped.
-func (q *queue) nothing() (dropped bool) {
+func (q *queue) noteNothing() (dropped bool) {
 	q.sure = false
 	if q.vain++; q.vain >= maxVain {
 		dropped = q.taken != q.sent
@@ -54,8 +54,8 @@ func (q *queue) nothing() (dropped bool) {
 	return dropped
 }
 
-// pending reports whether a packet is counted that was not read.
-func (l *Loop) pending() bool {
+// hasPending reports whether a packet is counted that was not read.
+func (l *Loop) hasPending() bool {
 	for i := range l.ports {
 		if p := &l.ports[i]; p.Senders != nil && !p.held && p.mayRead() {
 			return true

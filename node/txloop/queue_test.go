@@ -36,7 +36,7 @@ func queueLoop(t *testing.T) (l *Loop, p *fakePort, s *countedSenders, reads fun
 	})
 	return l, p, s, func() int {
 		before := p.dev.reads
-		if _, err := l.read(&l.ports[0]); err != nil {
+		if _, err := l.readBurst(&l.ports[0]); err != nil {
 			t.Fatal(err)
 		}
 		return p.dev.reads - before
@@ -82,7 +82,7 @@ func TestQueueDropped(t *testing.T) {
 		t.Fatalf("%d reads for a packet that was dropped", got)
 	}
 	p.dev.put(nil, packet(1, 100)) // it was not
-	if l.pending() {
+	if l.hasPending() {
 		t.Error("a packet taken for dropped is known")
 	}
 	l.pollWork()                                       // from time to time

@@ -72,13 +72,13 @@ func TestLock(t *testing.T) {
 	inThread(func() {
 		before := slack()
 		l := Loop{place: follower{home: -1}}
-		l.unlock()
-		l.lock()
+		l.unlockThread()
+		l.lockThread()
 		if got := slack(); got > int(time.Microsecond) || !l.locked {
 			t.Errorf("timer slack of %d ns", got)
 		}
-		l.lock()
-		l.unlock()
+		l.lockThread()
+		l.unlockThread()
 		if got := slack(); got != before || l.locked {
 			t.Errorf("timer slack of %d ns afterwards, %d before", got, before)
 		}

@@ -46,8 +46,8 @@ const (
 	paid = 2
 )
 
-// never says that programs do not get the CPU by a yield.
-func (s *spin) never() { *s = spin{until: math.MaxInt64} }
+// noteNoYield says that programs do not get the CPU by a yield.
+func (s *spin) noteNoYield() { *s = spin{until: math.MaxInt64} }
 
 // lookAgain reports whether to look again, at a time when there is nothing to do.
 func (s *spin) lookAgain(now time.Duration) bool {
@@ -79,8 +79,8 @@ func (s *spin) noteFound() bool {
 	return true
 }
 
-// yielded says for how long others had the CPU.
-func (s *spin) yielded(now, took time.Duration) {
+// noteYielded says for how long others had the CPU.
+func (s *spin) noteYielded(now, took time.Duration) {
 	if took < crowded {
 		return
 	}
@@ -90,11 +90,11 @@ func (s *spin) yielded(now, took time.Duration) {
 	s.row = 0
 }
 
-// barred reports whether a program has kept the CPU.
-func (s *spin) barred() bool { return s.bar > 0 }
+// isBarred reports whether a program has kept the CPU.
+func (s *spin) isBarred() bool { return s.bar > 0 }
 
-// waited says how long a wait took that something ended.
-func (s *spin) waited(took time.Duration) {
+// noteWaited says how long a wait took that something ended.
+func (s *spin) noteWaited(took time.Duration) {
 	if took < spinTime {
 		s.score = min(s.score+paid, maxScore)
 	}
@@ -109,22 +109,22 @@ func (l *Loop) spinOn() bool {
 		return false
 	}
 	if first {
-		if !l.lower() {
-			l.spin.never()
+		if !l.lowerPriority() {
+			l.spin.noteNoYield()
 			return false
 		}
 		l.place.bindThread(l.links)
 		l.stats.Spins.Add(1)
 		l.load.noteWait()
 	}
-	l.yield()
+	l.yieldCPU()
 	end := l.sinceStart()
-	l.spin.yielded(end, end-now)
+	l.spin.noteYielded(end, end-now)
 	return true
 }
 
-// yield leaves the CPU to the programs.
-func (l *Loop) yield() {
+// yieldCPU leaves the CPU to the programs.
+func (l *Loop) yieldCPU() {
 	l.threadCPU = -1
 	if l.yielding != nil {
 		l.yielding()
@@ -133,18 +133,18 @@ func (l *Loop) yield() {
 	unix.RawSyscallNoError(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }
 
-// lower gives the thread the programs' priority, and reports whether it has it.
-func (l *Loop) lower() (ok bool) {
+// lowerPriority gives the thread the programs' priority, and reports whether it has it.
+func (l *Loop) lowerPriority() (ok bool) {
 	if l.lowered {
 		return true
 	}
-	l.lock()
+	l.lockThread()
 	ok, l.lowered = sched.Lower()
 	return ok
 }
 
-// raise gives it back that of the process.
-func (l *Loop) raise() {
+// raisePriority gives it back that of the process.
+func (l *Loop) raisePriority() {
 	if l.lowered {
 		l.lowered = false
 		sched.Raise()

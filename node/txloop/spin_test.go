@@ -14,11 +14,11 @@ func TestSpin(t *testing.T) {
 	if s.lookAgain(now) {
 		t.Error("it spins before anything is known")
 	}
-	s.waited(spinTime)
+	s.noteWaited(spinTime)
 	if s.lookAgain(now) {
 		t.Error("it spins after a long wait")
 	}
-	s.waited(spinTime / 2)
+	s.noteWaited(spinTime / 2)
 	for range 100 {
 		if !s.lookAgain(now) || !s.lookAgain(now+spinTime-1) {
 			t.Fatal("it does not spin after a short wait")
@@ -62,7 +62,7 @@ func TestSpinBarred(t *testing.T) {
 	now := time.Second
 	bar := func() (d time.Duration) {
 		s.lookAgain(now)
-		s.yielded(now, crowded)
+		s.noteYielded(now, crowded)
 		for d = 0; !s.lookAgain(now + d); d += minBar {
 		}
 		now += d
@@ -76,7 +76,7 @@ func TestSpinBarred(t *testing.T) {
 	if got := bar(); got != maxBar {
 		t.Errorf("barred for %v, want %v", got, maxBar)
 	}
-	s.yielded(now, crowded-1)
+	s.noteYielded(now, crowded-1)
 	for range forgiven {
 		if !s.lookAgain(now) {
 			t.Fatal("barred after a short turn of others")
@@ -92,8 +92,8 @@ func TestSpinBarred(t *testing.T) {
 // CPU by a yield.
 func TestSpinNever(t *testing.T) {
 	s := spin{score: maxScore}
-	s.never()
-	s.waited(0)
+	s.noteNoYield()
+	s.noteWaited(0)
 	if s.lookAgain(math.MaxInt64 - 1) {
 		t.Error("it spins")
 	}

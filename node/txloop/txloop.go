@@ -177,7 +177,7 @@ func New(cfg Config) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txloop: eventfd: %w", err)
 	}
-	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonic(), threadCPU: -1}
+	l := &Loop{cfg: cfg, event: fd, begun: time.Now(), zero: monotonicTime(), threadCPU: -1}
 	if err := l.rest.createPoller(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
@@ -226,9 +226,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	return <-done
 }
 
-// lock takes a thread for the goroutine alone, for naps to be short and for a CPU to be
+// lockThread takes a thread for the goroutine alone, for naps to be short and for a CPU to be
 // bound to.
-func (l *Loop) lock() {
+func (l *Loop) lockThread() {
 	if !l.locked {
 		l.unbindHome()
 		l.locked = true
@@ -237,11 +237,11 @@ func (l *Loop) lock() {
 	}
 }
 
-// unlock gives the thread back as it was.
-func (l *Loop) unlock() {
+// unlockThread gives the thread back as it was.
+func (l *Loop) unlockThread() {
 	if l.locked {
 		l.locked = false
-		l.raise()
+		l.raisePriority()
 		l.place.unbindThread(l.links)
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: the default
 		runtime.UnlockOSThread()
@@ -250,14 +250,14 @@ func (l *Loop) unlock() {
 
 func (l *Loop) carryPackets(ctx context.Context) error {
 	defer l.releaseHeld()
-	defer l.disown()
-	l.place.findHomes(l.ports, l.lock)
+	defer l.disownLinks()
+	l.place.findHomes(l.ports, l.lockThread)
 	l.home.reset()
 	defer l.unbindHome()
 	naps, busy := 0, 0
 	for {
 		if l.woken.Load() {
-			l.unhold()
+			l.checkHeld()
 			l.adoptLinks()
 			if ctx.Err() != nil { // cancelling wakes
 				return nil
@@ -265,7 +265,7 @@ func (l *Loop) carryPackets(ctx context.Context) error {
 		}
 		n := 0
 		for i := range l.ports {
-			got, err := l.read(&l.ports[i])
+			got, err := l.readBurst(&l.ports[i])
 			if err != nil {
 				return err
 			}
@@ -281,26 +281,26 @@ func (l *Loop) carryPackets(ctx context.Context) error {
 			if l.spin.noteFound() {
 				l.stats.Caught.Add(1)
 			}
-			l.glanced(n, received)
+			l.noteGlance(n, received)
 			l.load.addBytes(n, received)
 			l.home.looks = 0
 			naps = 0
-			if l.answers(n) {
+			if l.isAnswering(n) {
 				l.handOver()
 			}
-			if l.brief(n+received) && !l.pending() {
+			if l.isBrief(n+received) && !l.hasPending() {
 				if err := l.waitForWork(); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		if naps < maxNaps && l.cfg.Nap > 0 && l.load.heavy() {
+		if naps < maxNaps && l.cfg.Nap > 0 && l.load.isHeavy() {
 			naps++
 			l.nap()
 			continue
 		}
-		if naps == 0 && (l.glances() || l.handOver() || l.spinOn()) {
+		if naps == 0 && (l.mayGlance() || l.handOver() || l.spinOn()) {
 			continue
 		}
 		l.load.noteWait()
@@ -311,14 +311,14 @@ func (l *Loop) carryPackets(ctx context.Context) error {
 	}
 }
 
-// read reads a burst of packets from one device and returns their bytes.
-func (l *Loop) read(p *port) (bytes int, err error) {
+// readBurst reads a burst of packets from one device and returns their bytes.
+func (l *Loop) readBurst(p *port) (bytes int, err error) {
 	if p.held || p.empty || !p.mayRead() {
 		p.empty = false
 		return 0, nil
 	}
 	packets, burst := 0, l.cfg.Burst
-	if l.home.fresh || l.brief(0) {
+	if l.home.fresh || l.isBrief(0) {
 		burst = 1 // the peer is woken at once, and a second read would find nothing
 	}
 	for packets < burst && bytes < burstBytes && (packets == 0 || p.mayRead()) {
@@ -339,12 +339,12 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 			if !errors.Is(rerr, tun.ErrAgain) {
 				err = rerr
 			}
-			if p.queue.nothing() {
+			if p.queue.noteNothing() {
 				p.Senders.Take() // of what was dropped
 			}
 			break
 		}
-		p.took()
+		p.noteRead()
 		packets++
 		bytes += n
 		if n < tun.VnetHdrLen+p.Header || b.Offload.ParseHost(mem) != nil {
@@ -360,10 +360,10 @@ func (l *Loop) read(p *port) (bytes int, err error) {
 	}
 	if packets > 0 {
 		l.turn = p
-		l.home.sent(p.Senders)
-		l.took(p.Senders)
+		l.home.noteSender(p.Senders)
+		l.countWait(p.Senders)
 		p.Interface.Flush()
-		if l.home.thread == 0 && l.place.burst(bytes, l.links) {
+		if l.home.thread == 0 && l.place.noteBurst(bytes, l.links) {
 			l.stats.Moves.Add(1)
 		}
 		l.stats.Packets.Add(uint64(packets))
@@ -377,8 +377,8 @@ func (l *Loop) holdDevice(p *port) {
 	l.stats.Stops.Add(1)
 }
 
-// unhold makes the loop check the held devices again.
-func (l *Loop) unhold() {
+// checkHeld makes the loop check the held devices again.
+func (l *Loop) checkHeld() {
 	l.woken.Store(false)
 	for i := range l.ports {
 		l.ports[i].held = false

@@ -399,7 +399,7 @@ func TestTurns(t *testing.T) {
 		l.load.addBytes(c.load, 0)
 		p.dev.put(nil, packet(1, 50), packet(1, 50), packet(1, 50))
 		for i, want := range c.want {
-			if _, err := l.read(&l.ports[0]); err != nil {
+			if _, err := l.readBurst(&l.ports[0]); err != nil {
 				t.Fatal(err)
 			}
 			if got := tr.count(p) - before; got != want {

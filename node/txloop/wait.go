@@ -9,8 +9,8 @@ import (
 )
 
 func (l *Loop) nap() {
-	l.lock()
-	l.raise()
+	l.lockThread()
+	l.raisePriority()
 	l.place.roam(l.links)
 	l.stats.Naps.Add(1)
 	for _, s := range l.links {
@@ -25,7 +25,7 @@ func (l *Loop) nap() {
 func (l *Loop) waitForWork() error {
 	l.stats.Waits.Add(1)
 	l.threadCPU = -1
-	l.raise()
+	l.raisePriority()
 	if l.round >= lazy || len(l.links) > 0 {
 		l.rest.removeAll()
 	}
@@ -49,7 +49,7 @@ func (l *Loop) waitForWork() error {
 		return nil
 	}
 	if limit >= 0 && limit < linger {
-		l.lock() // for a short wait to be short
+		l.lockThread() // for a short wait to be short
 	}
 	begun := time.Now()
 	forever := limit < 0
@@ -58,22 +58,22 @@ func (l *Loop) waitForWork() error {
 	}
 	switch {
 	case rawPoll(l.poll, limit):
-		l.spin.waited(time.Since(begun))
+		l.spin.noteWaited(time.Since(begun))
 	case forever:
 		l.stats.Rests.Add(1)
-		l.unlock()
+		l.unlockThread()
 		l.idleDevices()
 		l.round = 0
 		l.bindToHome()
 		l.rest.removeAll()
 		known, err := l.rest.waitReadable(l.poll)
-		l.home.rested()
+		l.home.noteRested()
 		if !known {
-			l.suspect()
+			l.suspectAll()
 			return err
 		}
 	}
-	l.scatter()
+	l.scatterResults()
 	return nil
 }
 
@@ -86,9 +86,9 @@ func (l *Loop) idleDevices() {
 	}
 }
 
-// suspect has all devices and links looked at, when something has ended a rest. To ask which it
+// suspectAll has all devices and links looked at, when something has ended a rest. To ask which it
 // was would take as long. What has rung the bell of a link finds the next poll(2).
-func (l *Loop) suspect() {
+func (l *Loop) suspectAll() {
 	for i := range l.ports {
 		l.ports[i].empty = false
 	}
@@ -107,7 +107,7 @@ func (l *Loop) pollWork() {
 	if len(l.links) > 0 {
 		l.gatherPollFds()
 		rawPoll(l.poll, 0)
-		l.scatter()
+		l.scatterResults()
 	}
 }
 
@@ -126,8 +126,8 @@ func (l *Loop) gatherPollFds() {
 	}
 }
 
-// scatter passes the results of poll(2) to devices and links.
-func (l *Loop) scatter() {
+// scatterResults passes the results of poll(2) to devices and links.
+func (l *Loop) scatterResults() {
 	if l.poll[0].Revents != 0 {
 		var count [8]byte
 		unix.Read(l.event, count[:]) // reset; it cannot fail, the counter is not 0

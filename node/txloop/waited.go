@@ -34,8 +34,9 @@ func (l *Loop) WaitTimes() (t counter.WaitTimes) {
 	return t
 }
 
-// monotonic returns CLOCK_MONOTONIC, which is that of BPF. Its zero is not that of package time.
-func monotonic() time.Duration {
+// monotonicTime returns CLOCK_MONOTONIC, which is that of BPF. Its zero is not that of package
+// time.
+func monotonicTime() time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
@@ -43,9 +44,9 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// took is called when packets of a device have been carried: it counts how long the first one has
-// waited, and keeps where they came from.
-func (l *Loop) took(s Senders) {
+// countWait is called when packets of a device have been carried: it counts how long the first
+// one has waited, and keeps where they came from.
+func (l *Loop) countWait(s Senders) {
 	l.sourceCPU = -1
 	if s == nil {
 		return

@@ -49,12 +49,12 @@ func (s served) Serve(rung bool) (moved int, ok bool) {
 	}
 	if rung || !l.awake.Load() {
 		l.awake.Store(true)
-		l.disarm() // after the bell was answered: one that comes now stays
+		l.disarmBell() // after the bell was answered: one that comes now stays
 	}
 	if l.failed.Load() {
 		return 0, false
 	}
-	l.hush()
+	l.ringLate()
 	if l.nothingToDo() {
 		return 0, true
 	}
@@ -76,7 +76,7 @@ func (l *Link) answerBell() {
 		l.count.wakeups.Add(1)
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 	default:
-		l.fail(ErrGone)
+		l.takeDown(ErrGone)
 	}
 }
 
@@ -98,7 +98,7 @@ func (s served) Arm() time.Duration {
 		l.unlockPump()
 		return 0
 	}
-	if l.hush() {
+	if l.ringLate() {
 		return quietTime
 	}
 	return link.Forever
@@ -119,9 +119,9 @@ func (s served) Leave() {
 	close(s.drive.left)
 }
 
-// disarm has the peer not ring: this side looks anyway. A bell that is on its way
+// disarmBell has the peer not ring: this side looks anyway. A bell that is on its way
 // wakes it once for nothing.
-func (l *Link) disarm() {
+func (l *Link) disarmBell() {
 	if l.armed.Load() {
 		l.near.armed.Store(0)
 		l.armed.Store(false)
@@ -135,16 +135,16 @@ func (l *Link) ringLater() {
 		l.quiet.since.Store(l.now())
 	}
 	if l.awake.Load() {
-		l.hush()
+		l.ringLate()
 		return
 	}
 	l.quiet.n.Store(0)
 	l.ringBell()
 }
 
-// hush rings the bell for messages that have waited long enough, and reports
+// ringLate rings the bell for messages that have waited long enough, and reports
 // whether some still wait.
-func (l *Link) hush() bool {
+func (l *Link) ringLate() bool {
 	n := l.quiet.n.Load()
 	if n == 0 {
 		return false

@@ -106,8 +106,8 @@ type farArena struct {
 	drained chan struct{} // guarded by mu; made by close if there are users
 }
 
-// borrow lends n bytes at place until giveBack.
-func (a *farArena) borrow(place uint64, n int) (foreign.Memory, fabric.Status) {
+// borrowBytes lends n bytes at place until giveBack.
+func (a *farArena) borrowBytes(place uint64, n int) (foreign.Memory, fabric.Status) {
 	mem := a.seg.Memory()
 	if n < 1 || n > mem.Len() || place > uint64(mem.Len()-n) {
 		return foreign.Memory{}, fabric.StatusBadResponse

@@ -99,8 +99,8 @@ func (f *inflow) Resume() {
 	f.endInMailbox()
 }
 
-// end is called when the link is down: only what waits is still to be placed.
-func (f *inflow) end() {
+// noteDown is called when the link is down: only what waits is still to be placed.
+func (f *inflow) noteDown() {
 	f.l.Store(nil)
 	f.endInMailbox()
 }
@@ -122,7 +122,7 @@ func (f *inflow) Return(total uint64) {
 	l.near.ack[f.id].Swap(total) // and no Store: see package shm
 	w := l.far.want[f.id].Load()
 	if w != 0 && int64(total-w) >= 0 && f.reported.Swap(w) != w {
-		l.event()
+		l.wakePeer()
 	}
 }
 
@@ -130,6 +130,6 @@ func (f *inflow) Return(total uint64) {
 func (f *inflow) Down() {
 	f.dead.Store(true)
 	if l := f.l.Load(); l != nil {
-		l.out.send(&message{kind: kindDown, id: f.id})
+		l.out.sendMessage(&message{kind: kindDown, id: f.id})
 	}
 }

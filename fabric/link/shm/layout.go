@@ -90,8 +90,8 @@ const (
 	lenMask   = 1<<7 - 1
 )
 
-// phase is the phase bit of the slot at pos: 1 in the first lap.
-func phase(pos uint64) uint64 {
+// phaseAt is the phase bit of the slot at pos: 1 in the first lap.
+func phaseAt(pos uint64) uint64 {
 	if pos&RingSlots == 0 {
 		return phaseBit
 	}

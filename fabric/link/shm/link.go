@@ -145,7 +145,7 @@ func (l *Link) Stats() Stats {
 // When it returns, the peer can be sent to as soon as it has called Connect, too.
 // The caller makes sure that n has no other link to the same peer.
 func Connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
-	l, err := connect(n, conn, cfg)
+	l, err := connectLink(n, conn, cfg)
 	if err != nil {
 		_ = conn.Close() // the first error says more
 		return nil, err
@@ -153,7 +153,7 @@ func Connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
+func connectLink(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func connect(n link.NIC, conn *net.UnixConn, cfg Config) (*Link, error) {
 	}
 	if err != nil {
 		n.RemoveLink(active{l})
-		l.retire()
+		l.returnMemory()
 		return nil, err
 	}
 	l.nearSeg.CloseFd()
@@ -212,17 +212,17 @@ func (l *Link) Err() error { return l.cause.Err() }
 
 // Close takes the link down. It does not wait; Done does.
 func (l *Link) Close() error {
-	if !l.fail(fmt.Errorf("shm: link: %w", fabric.ErrClosed)) {
+	if !l.takeDown(fmt.Errorf("shm: link: %w", fabric.ErrClosed)) {
 		return fmt.Errorf("shm: close: %w", fabric.ErrClosed)
 	}
 	return nil
 }
 
-func (l *Link) breach(what string) { l.fail(fmt.Errorf("%w: %s", ErrBreach, what)) }
+func (l *Link) endByBreach(what string) { l.takeDown(fmt.Errorf("%w: %s", ErrBreach, what)) }
 
-// fail takes the link down, for the first reason that there is. It runs no handler:
+// takeDown takes the link down, for the first reason that there is. It runs no handler:
 // the link's goroutine does.
-func (l *Link) fail(why error) bool {
+func (l *Link) takeDown(why error) bool {
 	if !l.cause.Set(why) {
 		return false
 	}
@@ -247,14 +247,14 @@ func (l *Link) waitAndPump() {
 		<-l.drive.left
 		l.awake.Store(false)
 		if err := l.sock.restore(); err != nil {
-			l.fail(err)
+			l.takeDown(err)
 		}
 	}
 	buf := make([]byte, 512)
 	var polls uint64
 	deadline := false
 	for !l.failed.Load() {
-		l.pump()
+		l.pumpMessages()
 		p := l.polls.Load()
 		napping := p != polls && !l.armWanted.Load()
 		polls = p
@@ -264,7 +264,7 @@ func (l *Link) waitAndPump() {
 			deadline = true
 		default:
 			l.armWanted.Store(false)
-			if l.armBell(); !l.nothing() {
+			if l.armBell(); !l.hasNothing() {
 				continue
 			}
 			if deadline {
@@ -279,20 +279,20 @@ func (l *Link) waitAndPump() {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 		case err != nil || n == 0:
-			l.fail(ErrGone)
-			l.part(false)
+			l.takeDown(ErrGone)
+			l.endLink(false)
 			return
 		default:
 			l.armed.Store(false)
 			l.count.wakeups.Add(1)
 		}
 	}
-	l.part(true)
+	l.endLink(true)
 }
 
-// part ends everything. If the peer has not hung up, it waits a moment for that:
+// endLink ends everything. If the peer has not hung up, it waits a moment for that:
 // before, memory that the peer reads must not be used for something else.
-func (l *Link) part(wait bool) {
+func (l *Link) endLink(wait bool) {
 	l.nic.RemoveLink(active{l})
 	l.nic.ATU().CloseBook(l.peer, &l.book)
 	l.nic.Disconnect(l.peer)
@@ -311,12 +311,12 @@ func (l *Link) part(wait bool) {
 	_ = l.sock.conn.Close() // nothing was to be sent any more
 	l.endAll()
 	l.lockForGood()
-	l.retire()
+	l.returnMemory()
 }
 
-// retire returns the shared memory. The pump may look at it once more and find
+// returnMemory returns the shared memory. The pump may look at it once more and find
 // zeros.
-func (l *Link) retire() {
+func (l *Link) returnMemory() {
 	if l.nearSeg != nil {
 		l.nearSeg.Retire()
 	}
@@ -325,8 +325,8 @@ func (l *Link) retire() {
 	}
 }
 
-// nothing is idle, or down: there is nothing to do.
-func (l *Link) nothing() bool { return l.down.Load() || l.nothingToDo() }
+// hasNothing reports whether there is nothing to do: the link is idle, or down.
+func (l *Link) hasNothing() bool { return l.down.Load() || l.nothingToDo() }
 
 // Poll implements link.Active.
 func (a active) Poll() {
@@ -334,11 +334,11 @@ func (a active) Poll() {
 	if !l.ready.Load() || l.awake.Load() { // still in Connect; or the driver looks
 		return
 	}
-	if l.nothing() {
+	if l.hasNothing() {
 		l.polls.Add(1)
 		return
 	}
-	l.pump()
+	l.pumpMessages()
 }
 
 // Arm implements link.Active.
@@ -351,8 +351,8 @@ func (a active) Arm() {
 	if l.awake.Load() {
 		return
 	}
-	if l.armBell() && !l.nothing() {
-		go l.pump() // the caller must not be interrupted
+	if l.armBell() && !l.hasNothing() {
+		go l.pumpMessages() // the caller must not be interrupted
 	}
 }
 
@@ -385,8 +385,8 @@ func (l *Link) ringBell() {
 	l.sock.ring()
 }
 
-// event has the peer look at credits and space.
-func (l *Link) event() {
+// wakePeer has the peer look at credits and space.
+func (l *Link) wakePeer() {
 	l.near.events.Add(1)
 	l.ringBell()
 }

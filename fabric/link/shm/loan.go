@@ -82,7 +82,7 @@ func (b *book) Reclaim(mem []byte) {
 	for i := range uint64(Loans) {
 		e := l.near.loan[i*loanWords:][:loanWords]
 		if overlaps(int(e[loanPlace].Load()), int(e[loanSize].Load())) && l.far.read[i].Load() != 0 {
-			l.breach("the peer does not release memory")
+			l.endByBreach("the peer does not release memory")
 			return
 		}
 	}
@@ -94,7 +94,7 @@ func (b *book) Reclaim(mem []byte) {
 			continue
 		}
 		if at, ok := l.arena.Offset(s.lease.Bytes()); ok && overlaps(at, len(s.lease.Bytes())) {
-			l.breach("the peer does not release memory")
+			l.endByBreach("the peer does not release memory")
 			return
 		}
 	}
@@ -119,7 +119,7 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	if !l.reading.beginRead(l, i, nla) {
 		return false
 	}
-	data, st := l.loaned(e, nla, g)
+	data, st := l.borrowLoaned(e, nla, g)
 	if st != fabric.StatusOK {
 		l.reading.endRead(l, i)
 		return false
@@ -142,8 +142,8 @@ func (l *Link) readLoan(g *link.Get, s link.Sink) bool {
 	return true
 }
 
-// loaned borrows what g asks for of the loan e, if it still stands as nla.
-func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memory, fabric.Status) {
+// borrowLoaned borrows what g asks for of the loan e, if it still stands as nla.
+func (l *Link) borrowLoaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memory, fabric.Status) {
 	place, size := e[loanPlace].Load(), e[loanSize].Load()
 	vpid := e[loanVPID].Load()
 	off := uint64(g.Remote - nla)
@@ -151,7 +151,7 @@ func (l *Link) loaned(e []atomic.Uint64, nla atu.NLA, g *link.Get) (foreign.Memo
 		off > size || uint64(g.Len) > size-off || place+off < place {
 		return foreign.Memory{}, fabric.StatusProtection
 	}
-	return l.farArena.borrow(place+off, g.Len)
+	return l.farArena.borrowBytes(place+off, g.Len)
 }
 
 // beginRead shows that the loan at i is read as nla. It returns false if it is read

@@ -104,7 +104,7 @@ func (l *Link) startOrQueue(r request) {
 		l.giveNumber(id)
 		return
 	}
-	l.out.send(&m)
+	l.out.sendMessage(&m)
 }
 
 func (r *request) fail(s fabric.Status) {
@@ -172,7 +172,7 @@ func (l *Link) giveNumber(id uint16) {
 		m, ok := l.prepareLocked(id, &r)
 		t.mu.Unlock()
 		if ok {
-			l.out.send(&m)
+			l.out.sendMessage(&m)
 			return
 		}
 		r.fail(fabric.StatusOverrun)
@@ -192,7 +192,7 @@ func (l *Link) endOperation(m *message) {
 	t.mu.Unlock()
 	st := m.status
 	if o.state == opGet && st == fabric.StatusOK {
-		st = l.read(m, o.sink)
+		st = l.readGet(m, o.sink)
 		l.moved.Add(uint64(m.n))
 		l.near.taken.Add(uint64(m.n))
 		l.out.queueMessage(&message{kind: kindRelease, id: m.id})
@@ -209,9 +209,9 @@ func (l *Link) endOperation(m *message) {
 	o.done.Done(st)
 }
 
-// read brings the data of a GET to its place, in one step.
-func (l *Link) read(m *message, s link.Sink) fabric.Status {
-	data, st := l.farArena.borrow(m.place, m.n)
+// readGet brings the data of a GET to its place, in one step.
+func (l *Link) readGet(m *message, s link.Sink) fabric.Status {
+	data, st := l.farArena.borrowBytes(m.place, m.n)
 	if st != fabric.StatusOK {
 		return st
 	}

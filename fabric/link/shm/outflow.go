@@ -65,13 +65,13 @@ func (f *outflow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 	if f.l.down.Load() {
 		return nil, 0, errDown
 	}
-	if f.opened.Load() || f.announce() {
-		if s, pos := f.l.out.reserve(); s != nil {
+	if f.opened.Load() || f.announceFlow() {
+		if s, pos := f.l.out.reserveSlot(); s != nil {
 			return &s.Payload, pos, nil
 		}
 	}
 	f.starved.Store(true)
-	if f.opened.Load() || f.announce() {
+	if f.opened.Load() || f.announceFlow() {
 		if s, pos := f.l.out.reserveOrWait(); s != nil {
 			return &s.Payload, pos, nil
 		}
@@ -82,8 +82,8 @@ func (f *outflow) Reserve() (*[link.VELOPayload]byte, uint64, error) {
 	return nil, 0, errFull
 }
 
-// announce tells the peer of the flow, before its first message.
-func (f *outflow) announce() bool {
+// announceFlow tells the peer of the flow, before its first message.
+func (f *outflow) announceFlow() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened.Load() {
@@ -134,7 +134,7 @@ var (
 // credits to those who wait, and space to those whose messages were refused.
 func (l *Link) lookAgain() {
 	l.lookProbe()
-	space := l.out.resume()
+	space := l.out.resumeQueue()
 	for _, f := range *l.outs.Load() {
 		if f.watched.Load() {
 			f.credit.Return(f.Consumed())

@@ -37,7 +37,7 @@ func (l *Link) RTT(limit time.Duration) time.Duration {
 	}
 	p.mu.Unlock()
 	if begin {
-		l.event()
+		l.wakePeer()
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -57,7 +57,7 @@ func (l *Link) RTT(limit time.Duration) time.Duration {
 func (l *Link) lookProbe() {
 	if n := l.far.asked.Load(); n != l.near.echo.Load() {
 		l.near.echo.Store(n)
-		l.event()
+		l.wakePeer()
 	}
 	p := &l.probe
 	if !p.waits.Load() {

@@ -52,7 +52,7 @@ func (l *Link) lockForGood() {
 	}
 	for _, f := range l.ins {
 		if f != nil {
-			f.end()
+			f.noteDown()
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (l *Link) lockForGood() {
 // nothingToDo reports whether the peer has left nothing to do.
 func (l *Link) nothingToDo() bool {
 	pos := l.pos.Load()
-	return (l.inRing[pos%RingSlots].Status.Load()^phase(pos))&phaseBit != 0 &&
+	return (l.inRing[pos%RingSlots].Status.Load()^phaseAt(pos))&phaseBit != 0 &&
 		l.far.events.Load() == l.eventsSeen.Load() && l.far.space.Load() == l.spaceSeen.Load()
 }
 
@@ -74,7 +74,7 @@ type action struct {
 	credit *outflow
 }
 
-func (l *Link) pump() {
+func (l *Link) pumpMessages() {
 	for l.lockPump() && l.pumpOnce() {
 	}
 }
@@ -85,7 +85,7 @@ func (l *Link) pumpOnce() bool {
 	var act action
 	more := !l.down.Load() && l.moveBatch(&act)
 	again := l.unlockPump()
-	l.perform(&act)
+	l.performAction(&act)
 	return more || again
 }
 
@@ -97,7 +97,7 @@ func (l *Link) moveBatch(act *action) (more bool) {
 		s := &l.inRing[pos%RingSlots]
 		w := s.Status.Load()
 		shm.Observe()
-		if (w^phase(pos))&phaseBit != 0 {
+		if (w^phaseAt(pos))&phaseBit != 0 {
 			if act.raise != nil {
 				l.pos.Store(pos)
 			}
@@ -113,7 +113,7 @@ func (l *Link) moveBatch(act *action) (more bool) {
 			act.msg.get(k, &b)
 			pos++
 			if !l.takeMessage(act) {
-				l.breach("message that cannot be")
+				l.endByBreach("message that cannot be")
 				act.msg.kind = 0
 				return false
 			}
@@ -121,14 +121,14 @@ func (l *Link) moveBatch(act *action) (more bool) {
 		}
 		f := l.inflowByID(w >> flowShift & flowMask)
 		if f == nil {
-			l.breach("message of a flow that was not opened")
+			l.endByBreach("message of a flow that was not opened")
 			return false
 		}
 		if act.raise != nil && act.raise != f {
 			break
 		}
 		if !l.deliverMessage(f, w, s.Payload()) {
-			l.breach("message without credit")
+			l.endByBreach("message without credit")
 			return false
 		}
 		act.raise = f
@@ -183,8 +183,8 @@ func (l *Link) takeMessage(act *action) (ok bool) {
 	return ok
 }
 
-// perform does what may run handlers.
-func (l *Link) perform(act *action) {
+// performAction runs what may call handlers.
+func (l *Link) performAction(act *action) {
 	if act.look {
 		l.ringBell()
 		l.lookAgain()
@@ -195,7 +195,7 @@ func (l *Link) perform(act *action) {
 	switch act.msg.kind {
 	case kindOpen:
 		if act.flow.target == nil {
-			l.out.send(&message{kind: kindDown, id: act.flow.id})
+			l.out.sendMessage(&message{kind: kindDown, id: act.flow.id})
 		}
 	case kindDown:
 		act.credit.credit.Down()
@@ -206,7 +206,7 @@ func (l *Link) perform(act *action) {
 	case kindRelease:
 		l.endLoan(act.lease, true)
 	case kindRead:
-		l.nic.ServeRead(l.peer, act.msg.request())
+		l.nic.ServeRead(l.peer, act.msg.asGet())
 	case kindAnswer:
 		l.endOperation(&act.msg)
 	}

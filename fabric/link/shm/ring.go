@@ -24,8 +24,8 @@ type outRing struct {
 	queue []message // guarded by mu; waits for space
 }
 
-// reserve takes the next slot; nil if the ring is full.
-func (r *outRing) reserve() (*shm.Slot, uint64) {
+// reserveSlot takes the next slot; nil if the ring is full.
+func (r *outRing) reserveSlot() (*shm.Slot, uint64) {
 	for {
 		t := r.tail.Load()
 		if int64(t-r.headSeen.Load()) >= RingSlots && !r.hasRoom(t) {
@@ -43,7 +43,7 @@ func (r *outRing) hasRoom(t uint64) bool {
 	shm.Observe()
 	if now := r.tail.Load(); now-h > RingSlots { // read after h, so not below it
 		if !r.l.down.Load() {
-			r.l.breach("ring index out of range")
+			r.l.endByBreach("ring index out of range")
 		}
 		return false
 	}
@@ -53,12 +53,12 @@ func (r *outRing) hasRoom(t uint64) bool {
 
 // reserveOrWait is reserve, and has the peer report space if there is none.
 func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
-	if s, pos := r.reserve(); s != nil {
+	if s, pos := r.reserveSlot(); s != nil {
 		return s, pos
 	}
 	r.starved.Store(true)
 	r.l.near.space.Add(1)
-	return r.reserve() // the peer may have missed the request
+	return r.reserveSlot() // the peer may have missed the request
 }
 
 // firstLine is how much of the payload shares a cache line with the status word.
@@ -70,7 +70,7 @@ const firstLine = 64 - 8
 // at what the peer writes afterwards makes the fence.
 func publishSlot(s *shm.Slot, pos, word uint64, n int) {
 	shm.Publish()
-	word = word&^phaseBit | phase(pos)
+	word = word&^phaseBit | phaseAt(pos)
 	if n > firstLine {
 		shm.Release(&s.Status, word)
 		return
@@ -78,8 +78,8 @@ func publishSlot(s *shm.Slot, pos, word uint64, n int) {
 	s.Status.Store(word)
 }
 
-// send sends a message that is not VELO's.
-func (r *outRing) send(m *message) {
+// sendMessage sends a message that is not VELO's.
+func (r *outRing) sendMessage(m *message) {
 	r.queueMessage(m)
 	r.l.ringBell()
 }
@@ -107,9 +107,9 @@ func (r *outRing) writeLocked(m *message) bool {
 	return true
 }
 
-// resume continues with the queue. It returns true if there was a wait for space,
+// resumeQueue continues with the queue. It returns true if there was a wait for space,
 // and it is over.
-func (r *outRing) resume() bool {
+func (r *outRing) resumeQueue() bool {
 	if !r.starved.Load() {
 		return false
 	}

@@ -74,7 +74,7 @@ func (t *serveTable) takeBack(id uint16) (lent, bool) {
 // serveGet opens the memory that a peer asks for, and tells the peer where it is.
 func (l *Link) serveGet(m *message) {
 	a := message{kind: kindAnswer, id: m.id, n: m.n}
-	ls, st := l.nic.LendGet(l.peer, m.request())
+	ls, st := l.nic.LendGet(l.peer, m.asGet())
 	s := lent{lease: ls}
 	if st == fabric.StatusOK {
 		off, shared := l.arena.Offset(ls.Bytes())
@@ -100,11 +100,11 @@ func (l *Link) serveGet(m *message) {
 		l.endLoan(s, false)
 		return
 	}
-	l.out.send(&a)
+	l.out.sendMessage(&a)
 }
 
-// request is the GET in m.
-func (m *message) request() link.Get {
+// asGet returns the GET that is in m.
+func (m *message) asGet() link.Get {
 	return link.Get{From: m.from, To: m.to, Remote: atu.NLA(m.remote), Len: m.n, Notify: m.flags&flagNotify != 0}
 }
 
@@ -131,7 +131,7 @@ func (l *Link) servePut(m *message) {
 		data = foreign.Of(d.inline[:m.n])
 	} else {
 		var st fabric.Status
-		if data, st = l.farArena.borrow(m.place, m.n); st != fabric.StatusOK {
+		if data, st = l.farArena.borrowBytes(m.place, m.n); st != fabric.StatusOK {
 			d.Done(st)
 			return
 		}
@@ -161,7 +161,7 @@ func (d *putDone) Done(s fabric.Status) {
 	l.serving.mu.Lock()
 	l.serving.state[d.id] = serveFree
 	l.serving.mu.Unlock()
-	l.out.send(&message{kind: kindAnswer, id: d.id, status: s})
+	l.out.sendMessage(&message{kind: kindAnswer, id: d.id, status: s})
 }
 
 // endAll takes back what the peer was reading.
