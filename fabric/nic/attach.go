@@ -48,4 +48,6 @@ func Attach(cfg AttachConfig) (*NIC, error) {
 type attached struct{ *NIC }
 
 // Tell implements attach.NIC.
-func (a attached) Tell(to fabric.VPID, m rma.Notification) bool { return a.rma.Tell(to, m) }
+func (a attached) Tell(to fabric.VPID, m rma.Notification, isOurs func() bool) bool {
+	return a.rma.Tell(to, m, isOurs)
+}

@@ -61,14 +61,15 @@ func (u *Unit) Open(vpid fabric.VPID, cfg Config) (*Endpoint, error) {
 func (u *Unit) OnClose(f func(fabric.VPID)) { u.onClose = f }
 
 // Tell writes the notification of an operation that a peer has done itself on the memory of to. It
-// returns false if the queue has no room or to is not open; call it again later.
-func (u *Unit) Tell(to fabric.VPID, n Notification) bool {
+// returns false if the queue has no room, to is not open, or isOurs, which it calls when it has
+// found the endpoint, is false: the endpoint is a successor of the one that was meant.
+func (u *Unit) Tell(to fabric.VPID, n Notification, isOurs func() bool) bool {
 	if !to.Valid() || !n.valid() {
 		u.count.badRequests.Add(1)
 		return true
 	}
 	e := u.eps[to].Load()
-	if e == nil || !e.queue.roomForeign() {
+	if e == nil || !isOurs() || !e.queue.roomForeign() {
 		return false
 	}
 	u.count.served.Add(1)

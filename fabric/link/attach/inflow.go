@@ -110,12 +110,16 @@ func (f *inflow) drainVELO() bool {
 	}
 }
 
-// deliverMessage moves a message to the mailbox; false: there is no room, or nobody has opened
-// it yet.
+// deliverMessage moves a message to the mailbox; false: there is no room, nobody has opened it
+// yet, or it is a successor's.
 func (f *inflow) deliverMessage(w uint64) bool {
 	if f.target == nil {
 		t, err := f.port.link.nic.AcceptFlow(f.from.Node, f.from.VPID, f.port.vpid, ignored{})
 		if err != nil {
+			return false
+		}
+		if !f.port.isOurs() {
+			link.End(t)
 			return false
 		}
 		f.target = t
@@ -152,7 +156,7 @@ func (f *inflow) drainRMA() bool {
 		}
 		s := f.slot()
 		n, ok := f.notification(w, words(s, 8).Load(), words(s, 16).Load())
-		if ok && !f.port.link.nic.Tell(f.port.vpid, n) {
+		if ok && !f.port.link.nic.Tell(f.port.vpid, n, f.port.isOurs) {
 			return false
 		}
 		told++

@@ -26,7 +26,7 @@ const (
 type NIC interface {
 	AcceptFlow(src fabric.NodeID, from, to fabric.VPID, c link.Credit) (link.Flow, error)
 	// Tell is rma.Unit.Tell.
-	Tell(to fabric.VPID, n rma.Notification) bool
+	Tell(to fabric.VPID, n rma.Notification, isOurs func() bool) bool
 }
 
 // Link is the way of a NIC to the ports of its node's host.

@@ -44,8 +44,17 @@ type port struct {
 	answers map[uint32]chan answer  // +checklocks:mu
 	grants  map[wire.Addr]*grant    // +checklocks:mu
 	absent  map[wire.Addr]time.Time // +checklocks:mu
-	dead    bool                    // +checklocks:mu
+	state   portState               // +checklocks:mu
 }
+
+// portState is how far the life of a port is.
+type portState uint8
+
+const (
+	portOpen portState = iota
+	portCut            // the node has ended: what has arrived is moved still
+	portShut           // its endpoint has closed: the VPID may be a successor's, to which nothing is moved
+)
 
 // answer is what a node says to a request.
 type answer struct {
@@ -185,7 +194,7 @@ func (p *port) request(m wire.Message) (answer, error) {
 	m.Number = p.number
 	c := make(chan answer, 1)
 	p.mu.Lock()
-	if p.dead {
+	if p.state != portOpen {
 		p.mu.Unlock()
 		return answer{}, errDown
 	}
@@ -230,7 +239,7 @@ func (p *port) missing(to wire.Addr) bool {
 
 // read handles what the node sends until the port ends.
 func (p *port) read() {
-	defer p.markEnded()
+	defer p.endAs(portCut)
 	for {
 		m, fds, err := p.receive()
 		lacks := errors.Is(err, fabric.ErrAgain)
@@ -316,10 +325,10 @@ func (p *port) peerGone(a wire.Addr) {
 	go p.poll() // a handler may ask the node something
 }
 
-// markEnded has whoever waits know that the port has ended.
-func (p *port) markEnded() {
+// endAs has whoever waits know that the port has ended.
+func (p *port) endAs(s portState) {
 	p.mu.Lock()
-	p.dead = true
+	p.state = max(p.state, s)
 	for _, c := range p.answers {
 		close(c)
 	}
@@ -338,7 +347,15 @@ func (p *port) close() {
 	if p.bell != nil {
 		_ = p.bell.Close()
 	}
-	p.markEnded()
+	p.endAs(portShut)
+}
+
+// isOurs reports whether the endpoint that has the VPID now, or had it a moment ago, is the port's: a
+// successor opens after close. Call it when the endpoint has been found, and before it gets anything.
+func (p *port) isOurs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state != portShut
 }
 
 // listen polls when the bell rings. Where it rings late, for what somebody has moved before the
