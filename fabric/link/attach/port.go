@@ -350,8 +350,8 @@ func (p *port) close() {
 	p.endAs(portShut)
 }
 
-// isOurs reports whether the endpoint that has the VPID now, or had it a moment ago, is the port's: a
-// successor opens after close. Call it when the endpoint has been found, and before it gets anything.
+// isOurs reports whether the endpoint that has the VPID, or had it a moment ago, is the port's: a
+// successor opens after close. Call it after the endpoint was found, and before it gets anything.
 func (p *port) isOurs() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
