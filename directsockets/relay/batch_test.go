@@ -45,7 +45,7 @@ func alone(c *Config) { c.NAPI.InlineBudget = -1 }
 func (h *host) pause(t *testing.T) (goOn func()) {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
-	if err := h.engine.do(func() { close(held); <-release }); err != nil {
+	if err := h.engine.doLater(func() { close(held); <-release }); err != nil {
 		t.Fatal(err)
 	}
 	<-held
@@ -56,14 +56,14 @@ func (h *host) pause(t *testing.T) (goOn func()) {
 func TestRoomWithoutGarbage(t *testing.T) {
 	ch := &channel{}
 	for range places {
-		p := ch.room(0, placeLen)
+		p := ch.placeFor(0, placeLen)
 		if p == nil {
 			t.Fatal("no place")
 		}
 		p.buf = p.buf[:placeLen] // it is full
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if ch.room(0, placeLen) != nil {
+		if ch.placeFor(0, placeLen) != nil {
 			t.Fatal("a place too many")
 		}
 	}); n != 0 {
@@ -274,7 +274,7 @@ func TestBatchComesLate(t *testing.T) {
 	until(t, "held", func() bool {
 		n := 0
 		done := make(chan struct{})
-		if err := h.engine.do(func() {
+		if err := h.engine.doLater(func() {
 			n = len(h.engine.nodes[9].channels[x.vpid-FirstVPID].stage.held)
 			close(done)
 		}); err != nil {
@@ -306,7 +306,7 @@ func TestDataComesLate(t *testing.T) {
 	x.tell(kind(segment.TagVELOLast), []byte("last"))
 	until(t, "held", func() bool {
 		n, done := 0, make(chan struct{})
-		if err := h.engine.do(func() {
+		if err := h.engine.doLater(func() {
 			n = len(h.engine.conns[id].held)
 			close(done)
 		}); err != nil {

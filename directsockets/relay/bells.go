@@ -29,7 +29,7 @@ type bells struct {
 // the next one may never come.
 const maxRung = 1 << 16
 
-func (b *bells) start() (err error) {
+func (b *bells) openBells() (err error) {
 	b.set, b.event = -1, -1
 	if b.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
 		b.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -52,16 +52,17 @@ func (b *bells) close() {
 	}
 }
 
-// add waits for the doorbell of a connection from now on. Each ring is reported once.
-func (b *bells) add(id uint32, fd int) error {
+// watchBell waits for the doorbell of a connection from now on. Each ring is reported once.
+func (b *bells) watchBell(id uint32, fd int) error {
 	return unix.EpollCtl(b.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(id), Pad: 1})
 }
 
-// remove ends add. Without it a doorbell would ring on while its program keeps a descriptor of it.
-func (b *bells) remove(fd int) { _ = unix.EpollCtl(b.set, unix.EPOLL_CTL_DEL, fd, nil) } // or it was not added
+// unwatchBell ends watchBell. Without it a doorbell would ring on while its program keeps a
+// descriptor of it.
+func (b *bells) unwatchBell(fd int) { _ = unix.EpollCtl(b.set, unix.EPOLL_CTL_DEL, fd, nil) } // or it was not added
 
-// wait notes which doorbells ring, within a time (-1: for ever), and returns how many.
-func (b *bells) wait(ms int) (n int, err error) {
+// awaitRings notes which doorbells ring, within a time (-1: for ever), and returns how many.
+func (b *bells) awaitRings(ms int) (n int, err error) {
 	for {
 		n, err = unix.EpollWait(b.set, b.got[:], ms)
 		if errors.Is(err, unix.EINTR) {
@@ -94,11 +95,11 @@ func (b *bells) noteLocked(id uint32) {
 	b.rung = append(b.rung, id)
 }
 
-// nudge ends a wait. Nothing runs in the caller's goroutine, which may hold locks.
-func (b *bells) nudge() { _, _ = unix.Write(b.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+// endWait ends a wait. Nothing runs in the caller's goroutine, which may hold locks.
+func (b *bells) endWait() { _, _ = unix.Write(b.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// take returns the connections whose doorbells have rung.
-func (b *bells) take() []uint32 {
+// takeRung returns the connections whose doorbells have rung.
+func (b *bells) takeRung() []uint32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rung
@@ -118,9 +119,9 @@ type served struct {
 	left chan struct{}
 }
 
-// attend has a driver or a goroutine wait for the doorbells, until the function that it returns is
-// called.
-func (e *Engine) attend() (stop func()) {
+// attendBells has a driver or a goroutine wait for the doorbells, until the function that it
+// returns is called.
+func (e *Engine) attendBells() (stop func()) {
 	s := &served{Engine: e, left: make(chan struct{})}
 	if d := e.cfg.Driver; d != nil && d.Take(s) {
 		return func() {
@@ -133,7 +134,7 @@ func (e *Engine) attend() (stop func()) {
 	go func() {
 		defer close(done)
 		for !s.over.Load() {
-			if n, err := e.bells.wait(-1); err != nil || s.over.Load() {
+			if n, err := e.bells.awaitRings(-1); err != nil || s.over.Load() {
 				return
 			} else if n > 0 {
 				e.pumpIRQ.Interrupt()
@@ -142,7 +143,7 @@ func (e *Engine) attend() (stop func()) {
 	}()
 	return func() {
 		s.over.Store(true)
-		e.bells.nudge()
+		e.bells.endWait()
 		<-done
 	}
 }
@@ -159,7 +160,7 @@ func (s *served) Serve(rung bool) (moved int, ok bool) {
 	n := 0
 	if rung {
 		var err error
-		if n, err = s.bells.wait(0); err != nil {
+		if n, err = s.bells.awaitRings(0); err != nil {
 			return 0, false
 		}
 	}

@@ -28,7 +28,7 @@ func TestRingsWithoutEnd(t *testing.T) {
 		t.Errorf("memory for %d rings", n)
 	}
 	b.mu.Unlock()
-	got := b.take()
+	got := b.takeRung()
 	for i := uint32(0); i < 5*maxRung; i += maxRung / 2 {
 		if !slices.Contains(got, 100+i) {
 			t.Errorf("the ring of %d was lost", 100+i)
@@ -52,7 +52,7 @@ func TestKeptBell(t *testing.T) {
 		return strings.Count(string(b), "tfd:") - 1
 	}
 	kept := make(chan int, 1)
-	if err := e.do(func() {
+	if err := e.doLater(func() {
 		for _, c := range e.conns {
 			fd, err := unix.FcntlInt(uintptr(c.relay.Bell()), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {

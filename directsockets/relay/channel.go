@@ -87,8 +87,8 @@ func parseHead(p []byte) (k kind, tag uint8, payload, rest []byte, ok bool) {
 	return kind(p[headKindOff]), p[headTagOff], p[headLen : headLen+n], p[headLen+n:], true
 }
 
-// channel returns that of a box.
-func (e *Engine) channel(n *node, box int) *channel {
+// channelOf returns the channel of a box.
+func (e *Engine) channelOf(n *node, box int) *channel {
 	ch := n.channels[box]
 	if ch == nil {
 		ch = &channel{node: n, box: box, arrived: make(map[atu.NLA]int), awaited: make(map[atu.NLA]*conn)}
@@ -97,8 +97,8 @@ func (e *Engine) channel(n *node, box int) *channel {
 	return ch
 }
 
-// room returns a place of a class that has n bytes free; nil: there is none now.
-func (ch *channel) room(class fabric.Class, n int) *place {
+// placeFor returns a place of a class that has n bytes free; nil: there is none now.
+func (ch *channel) placeFor(class fabric.Class, n int) *place {
 	if len(ch.order) > 0 {
 		p := &ch.places[ch.order[len(ch.order)-1]]
 		if p.state == placeFilling && p.class == class && len(p.buf)+n <= placeLen {
@@ -122,27 +122,27 @@ func (ch *channel) room(class fabric.Class, n int) *place {
 	return nil
 }
 
-// touch marks a channel to be flushed at the end of the poll.
-func (e *Engine) touch(ch *channel) {
+// markForFlush marks a channel to be flushed at the end of the poll.
+func (e *Engine) markForFlush(ch *channel) {
 	if !ch.dirty {
 		ch.dirty = true
 		e.dirty = append(e.dirty, ch)
 	}
 }
 
-// flush sends what a channel has, until credit or places run out; the rest waits.
-func (e *Engine) flush(ch *channel) {
+// flushChannel sends what a channel has, until credit or places run out; the rest waits.
+func (e *Engine) flushChannel(ch *channel) {
 	ch.dirty = false
-	if ch.node.down || ch.node.port == nil || !e.greet(ch) || !e.tellTaken(ch) {
+	if ch.node.down || ch.node.port == nil || !e.sendHello(ch) || !e.tellTaken(ch) {
 		return
 	}
 	done := 0
-	for done < len(ch.order) && !ch.node.down && e.ship(ch, ch.order[done]) {
+	for done < len(ch.order) && !ch.node.down && e.sendPlace(ch, ch.order[done]) {
 		done++
 	}
 	ch.order = ch.order[:copy(ch.order, ch.order[done:])]
 	if done > 0 {
-		e.relieve(ch)
+		e.resumeRefused(ch)
 	}
 }
 
@@ -159,23 +159,23 @@ func (e *Engine) tellTaken(ch *channel) bool {
 	return true
 }
 
-// waits reports whether the channel has something to send.
-func (ch *channel) waits() bool { return len(ch.order) > 0 || len(ch.owed) > 0 || !ch.greeted }
+// hasToSend reports whether the channel has something to send.
+func (ch *channel) hasToSend() bool { return len(ch.order) > 0 || len(ch.owed) > 0 || !ch.greeted }
 
-// relieve resumes the connections that were refused a place.
-func (e *Engine) relieve(ch *channel) {
+// resumeRefused resumes the connections that were refused a place.
+func (e *Engine) resumeRefused(ch *channel) {
 	if ch.starved {
 		ch.starved = false
-		e.resume(ch.node)
+		e.resumeRoom(ch.node)
 	}
 }
 
-// ship sends a place. False: not now, or not all of it.
-func (e *Engine) ship(ch *channel, i int) bool {
+// sendPlace sends a place. False: not now, or not all of it.
+func (e *Engine) sendPlace(ch *channel, i int) bool {
 	p := &ch.places[i]
 	if p.state == placeFilling {
 		if !p.large && (p.messages <= few || ch.remote == 0) {
-			e.step(ch, p, eventSplit)
+			e.stepPlace(ch, p, eventSplit)
 		} else if !e.startBatch(ch, i) {
 			return false
 		}
@@ -189,17 +189,17 @@ func (e *Engine) ship(ch *channel, i int) bool {
 		return false
 	}
 	ch.named = p.named
-	return e.step(ch, p, eventTold)
+	return e.stepPlace(ch, p, eventTold)
 }
 
-// step brings a place to its next state. False: the step is impossible, and the node is lost.
-func (e *Engine) step(ch *channel, p *place, ev placeEvent) bool {
+// stepPlace brings a place to its next state. False: the step is impossible, and the node is lost.
+func (e *Engine) stepPlace(ch *channel, p *place, ev placeEvent) bool {
 	if err := p.step(ev); err != nil {
 		e.endSession(ch.node, err)
 		return false
 	}
 	if p.state == placeFree {
-		e.relieve(ch)
+		e.resumeRefused(ch)
 	}
 	return true
 }
@@ -222,19 +222,19 @@ func (e *Engine) shipEach(ch *channel, p *place) bool {
 		}
 		p.sent = len(p.buf) - len(rest)
 	}
-	return e.step(ch, p, eventSent)
+	return e.stepPlace(ch, p, eventSent)
 }
 
 // startBatch starts the PUT of a place. False: not now.
 func (e *Engine) startBatch(ch *channel, i int) bool {
 	p := &ch.places[i]
 	p.number, p.sum = ch.batches, checksum(p.buf)
-	if !e.putBatch(ch, i, func() { e.touch(ch) }) {
+	if !e.putBatch(ch, i, func() { e.markForFlush(ch) }) {
 		return false
 	}
 	e.stats.Batches.Add(1)
 	ch.batches++
-	return e.step(ch, p, eventPut)
+	return e.stepPlace(ch, p, eventPut)
 }
 
 // putBatch has the NIC bring a place to the peer. False: not now, and again is called when a new
@@ -262,8 +262,8 @@ func (e *Engine) repeatBatch(ba putting) {
 	}
 }
 
-// lent is called when the peer has said where it takes batches.
-func (e *Engine) lent(ch *channel, nla atu.NLA) error {
+// noteLent is called when the peer has said where it takes batches.
+func (e *Engine) noteLent(ch *channel, nla atu.NLA) error {
 	if ch.remote != 0 {
 		return errStage
 	}
@@ -278,8 +278,8 @@ func (e *Engine) lent(ch *channel, nla atu.NLA) error {
 	return nil
 }
 
-// batched is called when the PUT of a place has ended.
-func (e *Engine) batched(ba putting, status fabric.Status) {
+// endPut is called when the PUT of a place has ended.
+func (e *Engine) endPut(ba putting, status fabric.Status) {
 	if ba.ch.node.down {
 		return
 	}
@@ -289,7 +289,7 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 		e.afterOverrun(func() { e.repeatBatch(ba) })
 		return
 	case fabric.StatusProtection: // the peer has forgotten the session, and is about to say so
-		e.lose(ba.ch.node)
+		e.loseSession(ba.ch.node)
 		return
 	default:
 		if errors.Is(status.Err(), fabric.ErrPeerDown) {
@@ -299,11 +299,11 @@ func (e *Engine) batched(ba putting, status fabric.Status) {
 		}
 		return
 	}
-	e.step(ba.ch, &ba.ch.places[ba.i], eventEnded)
+	e.stepPlace(ba.ch, &ba.ch.places[ba.i], eventEnded)
 }
 
-// taken is called when the peer has taken a batch.
-func (e *Engine) taken(ch *channel, i, number uint32) error {
+// noteTaken is called when the peer has taken a batch.
+func (e *Engine) noteTaken(ch *channel, i, number uint32) error {
 	if i >= places || ch.places[i].number != number {
 		return errStage
 	}
@@ -312,7 +312,7 @@ func (e *Engine) taken(ch *channel, i, number uint32) error {
 		return err
 	}
 	if p.state == placeFree {
-		e.relieve(ch)
+		e.resumeRefused(ch)
 	}
 	return nil
 }

@@ -97,33 +97,33 @@ const (
 	putLanded                  // its PUT has ended
 )
 
-// ready reports whether the message may be sent.
-func (en *entry) ready() bool {
+// isReady reports whether the message may be sent.
+func (en *entry) isReady() bool {
 	return en.put != putOpen && en.put != putDue && (en.put != putRunning || en.early)
 }
 
-// moves reports whether its PUT is under way: the entry is kept until that has ended.
-func (en *entry) moves() bool { return en.put == putRunning || en.put == putSaid }
+// isMoving reports whether its PUT is under way: the entry is kept until that has ended.
+func (en *entry) isMoving() bool { return en.put == putRunning || en.put == putSaid }
 
-// forgotten reports whether nobody waits for the entry.
-func (en *entry) forgotten() bool { return en.c == nil || en.epoch != en.c.epoch }
+// isForgotten reports whether nobody waits for the entry.
+func (en *entry) isForgotten() bool { return en.c == nil || en.epoch != en.c.epoch }
 
-// stamp is what the next message to the peer carries.
-func (c *conn) stamp() uint8 { return stamp(c.farKey, c.said) }
+// nextStamp returns the stamp of the next message to the peer.
+func (c *conn) nextStamp() uint8 { return stampOf(c.farKey, c.said) }
 
-// stamp is what each message for a connection carries. A message for another connection, or out of
-// sequence, has another stamp in 255 of 256 cases. A SELECT has the whole key and number.
-func stamp(key uint32, number uint64) uint8 { return uint8(key) + uint8(number) }
+// stampOf is what each message for a connection carries. A message for another connection, or
+// out of sequence, has another stamp in 255 of 256 cases. A SELECT has the whole key and number.
+func stampOf(key uint32, number uint64) uint8 { return uint8(key) + uint8(number) }
 
 // window is how many messages of a connection are taken and not sent, at most.
 const window = 64
 
-// waits reports whether the connection waits for something that activates it.
-func (c *conn) waits() bool { return c.blocked || len(c.queue) > 0 }
+// isWaiting reports whether the connection waits for something that activates it.
+func (c *conn) isWaiting() bool { return c.blocked || len(c.queue) > 0 }
 
-// arm asks for the doorbell; true: there is something to do already. Data that pump does not take
-// for now does not count: the connection would be polled for ever.
-func (c *conn) arm() bool {
+// armBell asks for the doorbell; true: there is something to do already. Data that pump does not
+// take for now does not count: the connection would be polled for ever.
+func (c *conn) armBell() bool {
 	switch c.state {
 	case stateAttached, stateUp, stateEnding, stateYielding:
 		return c.relay.Arm(c.relay.Unread(c.gave.consumed, c.gave.freed), c.told)
@@ -150,7 +150,7 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 	if size := s.Config(); size.Slots > MaxSlots || size.Ring > MaxRing {
 		err = fmt.Errorf("%w: %d slots, ring of %d bytes", segment.ErrSegment, size.Slots, size.Ring)
 	} else { // before this side of the segment is used again
-		err = e.ask(func() error { return e.supersede(s.Info()) })
+		err = e.doAndWait(func() error { return e.endSuperseded(s.Info()) })
 	}
 	if err != nil {
 		_ = unix.Close(bell)
@@ -161,37 +161,37 @@ func (e *Engine) Offer(to fabric.NodeID, offer uint32, hardware bool, seg, bell 
 	if hardware {
 		c.why = tagRDMA
 	}
-	if err := e.equip(c, segment.Server, bell); err != nil {
+	if err := e.equipConn(c, segment.Server, bell); err != nil {
 		return err
 	}
-	if err = e.ask(func() error { return e.begins(c, to) }); err != nil {
-		e.discard(c)
+	if err = e.doAndWait(func() error { return e.beginOffered(c, to) }); err != nil {
+		e.discardConn(c)
 	}
 	return err
 }
 
-// ask is do that waits for f.
-func (e *Engine) ask(f func() error) error {
+// doAndWait runs f as doLater does, and waits for it.
+func (e *Engine) doAndWait(f func() error) error {
 	answer := make(chan error, 1)
-	if err := e.do(func() { answer <- f() }); err != nil {
+	if err := e.doLater(func() { answer <- f() }); err != nil {
 		return err
 	}
 	return <-answer
 }
 
-// supersede ends what the client has offered by the same segment before. ErrAttached: the server
-// has taken that.
-func (e *Engine) supersede(by segment.Info) error {
-	before := e.gates.last(flow{by.Client, by.Server})
+// endSuperseded ends what the client has offered by the same segment before. ErrAttached: the
+// server has taken that.
+func (e *Engine) endSuperseded(by segment.Info) error {
+	before := e.gates.connOf(flow{by.Client, by.Server})
 	if before == nil || before.seg.Info().Nonce != by.Nonce || e.on(before, onWithdrawn) {
 		return nil
 	}
 	return ErrAttached
 }
 
-// begins has a connection that a program here offers begin.
-func (e *Engine) begins(c *conn, to fabric.NodeID) error {
-	n := e.peer(to)
+// beginOffered begins a connection that a program here offers.
+func (e *Engine) beginOffered(c *conn, to fabric.NodeID) error {
+	n := e.nodeOf(to)
 	switch {
 	case n == nil:
 		return ErrGone
@@ -200,18 +200,18 @@ func (e *Engine) begins(c *conn, to fabric.NodeID) error {
 	case e.closed.Load() || e.ends:
 		return ErrClosed
 	}
-	if err := e.supersede(c.seg.Info()); err != nil { // two were offered at once
+	if err := e.endSuperseded(c.seg.Info()); err != nil { // two were offered at once
 		return err
 	}
 	e.stats.Opened.Add(1)
 	e.on(c, onOffer)
-	e.add(c, n)
+	e.addConn(c, n)
 	return nil
 }
 
-// equip gives a connection its end of the segment, and registers the rings. It takes bell,
+// equipConn gives a connection its end of the segment, and registers the rings. It takes bell,
 // and gives the segment back when it fails.
-func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
+func (e *Engine) equipConn(c *conn, side segment.Side, bell int) error {
 	info := c.seg.Info()
 	c.device = int(info.Device())
 	var err error
@@ -226,7 +226,7 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 		c.in, err = e.cfg.NIC.ATU().Register(vpid, in, atu.Write)
 	}
 	if err != nil {
-		e.discard(c)
+		e.discardConn(c)
 		return fmt.Errorf("relay: %w", err)
 	}
 	local, remote := info.Client, info.Server
@@ -238,14 +238,14 @@ func (e *Engine) equip(c *conn, side segment.Side, bell int) error {
 	return nil
 }
 
-// discard gives back what a connection has that nobody was told of.
-func (e *Engine) discard(c *conn) {
+// discardConn gives back what a connection has that nobody was told of.
+func (e *Engine) discardConn(c *conn) {
 	c.relay.Leave()
-	e.release(c)
+	e.releaseMemory(c)
 }
 
-// release gives the memory back when no transfer runs on it any more.
-func (e *Engine) release(c *conn) {
+// releaseMemory gives the memory back when no transfer runs on it any more.
+func (e *Engine) releaseMemory(c *conn) {
 	e.regions.Go(func() {
 		for _, r := range []*atu.Region{c.out, c.in} {
 			if r != nil {
@@ -256,29 +256,29 @@ func (e *Engine) release(c *conn) {
 	})
 }
 
-// add takes a connection into the tables.
-func (e *Engine) add(c *conn, n *node) {
+// addConn takes a connection into the tables.
+func (e *Engine) addConn(c *conn, n *node) {
 	for e.nextID++; e.nextID == 0 || e.conns[e.nextID] != nil; e.nextID++ {
 	}
 	c.id, c.node = e.nextID, n
 	n.conns++
 	e.conns[c.id] = c
 	e.stats.Connections.Add(1)
-	e.gates.add(c.gate, func() { _ = e.do(func() { e.activate(c) }) })
-	if err := e.bells.add(c.id, c.relay.Bell()); err != nil {
+	e.gates.add(c.gate, func() { _ = e.doLater(func() { e.activateConn(c) }) })
+	if err := e.bells.watchBell(c.id, c.relay.Bell()); err != nil {
 		e.cfg.Log.Warn("direct sockets: a connection to another host ends", "reason", err)
 		e.on(c, onBroken)
 		return
 	}
-	e.activate(c)
+	e.activateConn(c)
 }
 
-// end removes a connection, which is over. how is actLeave, actClose or actReset.
-func (e *Engine) end(c *conn, how lifeAct) {
+// endConn removes a connection, which is over. how is actLeave, actClose or actReset.
+func (e *Engine) endConn(c *conn, how lifeAct) {
 	c.node.conns--
 	delete(e.conns, c.id)
 	e.stats.Connections.Add(^uint64(0))
-	e.bells.remove(c.relay.Bell())
+	e.bells.unwatchBell(c.relay.Bell())
 	if how == actLeave {
 		c.relay.Leave()
 	} else {
@@ -286,12 +286,12 @@ func (e *Engine) end(c *conn, how lifeAct) {
 	}
 	e.forgetTransfers(c)
 	e.gates.remove(c.gate)
-	e.release(c)
+	e.releaseMemory(c)
 	e.endedOne()
 }
 
-// fail resets a connection at both ends, because one of them has broken the protocol.
-func (e *Engine) fail(c *conn, err error) {
+// failConn resets a connection at both ends, because one of them has broken the protocol.
+func (e *Engine) failConn(c *conn, err error) {
 	e.stats.Breaches.Add(1)
 	if errors.Is(err, segment.ErrCorrupt) {
 		e.cfg.Log.Warn("direct sockets: a program broke the protocol: its connection is reset", "connection", c.name())

@@ -27,10 +27,10 @@ type Connection struct {
 // Connections returns all connections, sorted by local address. ErrClosed: the Engine is closed.
 func (e *Engine) Connections() ([]Connection, error) {
 	all := make(chan []Connection, 1)
-	if err := e.do(func() {
+	if err := e.doLater(func() {
 		list := make([]Connection, 0, len(e.conns))
 		for _, c := range e.conns {
-			list = append(list, c.show())
+			list = append(list, c.describeConn())
 		}
 		all <- list
 	}); err != nil {
@@ -43,8 +43,8 @@ func (e *Engine) Connections() ([]Connection, error) {
 	return list, nil
 }
 
-// show describes a connection. The poll list's owner calls it.
-func (c *conn) show() Connection {
+// describeConn describes a connection. The poll list's owner calls it.
+func (c *conn) describeConn() Connection {
 	i := c.seg.Info()
 	s := Connection{Local: i.Client, Remote: i.Server, Node: c.node.id, State: c.state.String(), Back: c.relay.Said(segment.MarkFallenBack)}
 	if c.relay.Side() == segment.Client { // the program here is the server
@@ -55,9 +55,9 @@ func (c *conn) show() Connection {
 	defer g.mu.Unlock()
 	s.Held, s.HeldDropped, s.EarlyDropped = len(g.held), g.dropped, g.early
 	switch {
-	case suspended(c.state):
+	case isSuspended(c.state):
 		s.Waits = c.waitsFor()
-	case c.owing():
+	case c.mayOwe():
 		s.Waits = "an acknowledgement"
 	}
 	switch {

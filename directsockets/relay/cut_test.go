@@ -194,12 +194,12 @@ func TestCutWhileIdle(t *testing.T) {
 	e := hosts[0].engine
 	look := func(after time.Duration) (ended bool) {
 		done := make(chan struct{})
-		if err := e.do(func() {
+		if err := e.doLater(func() {
 			defer close(done)
 			for _, c := range e.conns {
-				if ended = e.tired(c, e.cfg.Patience); !c.owes.IsZero() {
+				if ended = e.hasWaitedTooLong(c, e.cfg.Patience); !c.owes.IsZero() {
 					c.owes = c.owes.Add(-after)
-					ended = e.tired(c, e.cfg.Patience)
+					ended = e.hasWaitedTooLong(c, e.cfg.Patience)
 				}
 			}
 		}); err != nil {

@@ -130,7 +130,7 @@ func New(cfg Config) (*Engine, error) {
 			return nil, err
 		}
 	}
-	if err := e.bells.start(); err != nil {
+	if err := e.bells.openBells(); err != nil {
 		return nil, err
 	}
 	for i := range e.boxes {
@@ -165,7 +165,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	for i := range e.boxes {
 		b, bit := &e.boxes[i], uint32(1)<<i
 		b.velo.OnInterrupt(func() { e.messages.Or(bit); e.veloIRQ.Interrupt() })
-		b.velo.OnCredit(func(n fabric.NodeID) { e.inbox.credit(n); e.pumpIRQ.Interrupt() })
+		b.velo.OnCredit(func(n fabric.NodeID) { e.inbox.putCredit(n); e.pumpIRQ.Interrupt() })
 		if b.rma != nil {
 			b.rma.OnInterrupt(func() { e.notices.Or(bit); e.rmaIRQ.Interrupt() })
 		}
@@ -175,17 +175,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.veloIRQ.Schedule()
 	e.rmaIRQ.Schedule()
 	e.pumpIRQ.Schedule()
-	stop := e.attend()
+	stop := e.attendBells()
 	err := e.napi.Run(ctx)
 	stop()
-	e.abandon()
+	e.abandonAll()
 	return err
 }
 
-// abandon resets all connections, and tells the peers. Nobody polls any more.
-func (e *Engine) abandon() {
+// abandonAll resets all connections, and tells the peers. Nobody polls any more.
+func (e *Engine) abandonAll() {
 	e.inbox.close()
-	e.work() // those that were to come
+	e.workInbox() // those that were to come
 	left := e.ends && len(e.conns) == 0
 	for _, n := range e.nodes {
 		e.takeLeave(n, left)
@@ -203,7 +203,7 @@ func (e *Engine) abandon() {
 // Close gives back the endpoints. Run must have returned, or not have been called.
 func (e *Engine) Close() error {
 	e.closed.Store(true)
-	e.abandon()
+	e.abandonAll()
 	var errs []error
 	for i := range e.boxes {
 		if b := &e.boxes[i]; b.velo != nil {
@@ -230,10 +230,10 @@ func (e *Engine) Stats() (s Stats) {
 	return s
 }
 
-// do has the poll list's owner run f later, because the caller may hold locks that f or Config's
-// functions take. ErrClosed: f will not run.
-func (e *Engine) do(f func()) error {
-	if !e.inbox.put(f, e.bells.nudge) {
+// doLater has the poll list's owner run f later, because the caller may hold locks that f or
+// Config's functions take. ErrClosed: f will not run.
+func (e *Engine) doLater(f func()) error {
+	if !e.inbox.putJob(f, e.bells.endWait) {
 		return ErrClosed
 	}
 	return nil
@@ -249,8 +249,8 @@ type inbox struct {
 	closed  bool            // +checklocks:mu
 }
 
-// put takes a job, and calls nudge, but not after close.
-func (in *inbox) put(f, nudge func()) bool {
+// putJob takes a job, and ends the wait by nudge, but not after close.
+func (in *inbox) putJob(f, nudge func()) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.closed {
@@ -260,13 +260,13 @@ func (in *inbox) put(f, nudge func()) bool {
 	return !in.closed
 }
 
-func (in *inbox) credit(n fabric.NodeID) {
+func (in *inbox) putCredit(n fabric.NodeID) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.credits = append(in.credits, n)
 }
 
-func (in *inbox) take() (jobs []func(), credits []fabric.NodeID) {
+func (in *inbox) takeAll() (jobs []func(), credits []fabric.NodeID) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	jobs, credits = in.jobs, in.credits
@@ -280,24 +280,24 @@ func (in *inbox) close() {
 	in.closed = true
 }
 
-// work does what is in the inbox.
-func (e *Engine) work() {
-	jobs, credits := e.inbox.take()
+// workInbox does what is in the inbox.
+func (e *Engine) workInbox() {
+	jobs, credits := e.inbox.takeAll()
 	for _, f := range jobs {
 		f()
 	}
 	for _, id := range credits {
 		if n := e.nodes[id]; n != nil {
-			e.credited(n)
+			e.resumeCredit(n)
 		}
 	}
 }
 
-// resume continues what waits for room to a node.
-func (e *Engine) resume(n *node) {
+// resumeRoom resumes what waits for room to a node.
+func (e *Engine) resumeRoom(n *node) {
 	for len(n.later) > 0 && !n.down {
 		p := n.later[0]
-		if e.post(n, p.box, p.kind, p.tag, p.data) != nil {
+		if e.queueMessage(n, p.box, p.kind, p.tag, p.data) != nil {
 			return
 		}
 		n.later = n.later[1:]
@@ -307,22 +307,22 @@ func (e *Engine) resume(n *node) {
 	for _, c := range waiting {
 		if c.blocked {
 			c.due = true
-			e.activate(c)
+			e.activateConn(c)
 		}
 	}
 }
 
-// credited continues what waits for credit of a node.
-func (e *Engine) credited(n *node) {
+// resumeCredit resumes what waits for credit of a node.
+func (e *Engine) resumeCredit(n *node) {
 	for _, ch := range n.channels {
-		if ch != nil && ch.waits() {
-			e.touch(ch)
+		if ch != nil && ch.hasToSend() {
+			e.markForFlush(ch)
 		}
 	}
 }
 
-// block has a connection wait for room in its channel.
-func (e *Engine) block(c *conn) {
+// blockConn has a connection wait for room in its channel.
+func (e *Engine) blockConn(c *conn) {
 	c.blocked = true
 	c.node.waiting = append(c.node.waiting, c)
 }
@@ -331,7 +331,7 @@ func (e *Engine) block(c *conn) {
 func (e *Engine) leaveNode(n *node) {
 	for _, ch := range n.channels {
 		if ch != nil {
-			ch.close(e.regions.Go)
+			ch.releaseMemory(e.regions.Go)
 		}
 	}
 }
@@ -339,9 +339,9 @@ func (e *Engine) leaveNode(n *node) {
 // empty is the payload of a message that has none: VELO carries at least one byte.
 var empty [1]byte
 
-// post sends a message, at the end of the poll. ErrAgain: there is no room, and resume will
-// be called. After any other error the node is lost.
-func (e *Engine) post(n *node, box int, k kind, tag uint8, p []byte) error {
+// queueMessage sends a message, at the end of the poll. ErrAgain: there is no room, and resumeRoom
+// will be called. After any other error the node is lost.
+func (e *Engine) queueMessage(n *node, box int, k kind, tag uint8, p []byte) error {
 	return e.postClass(n, box, 0, k, tag, p)
 }
 
@@ -350,35 +350,35 @@ func (e *Engine) postClass(n *node, box int, class fabric.Class, k kind, tag uin
 	if n.down {
 		return fabric.ErrPeerDown
 	}
-	ch := e.channel(n, box)
-	to := ch.room(class, headLen+len(p))
+	ch := e.channelOf(n, box)
+	to := ch.placeFor(class, headLen+len(p))
 	if to == nil {
 		return fabric.ErrAgain
 	}
-	to.add(k, tag, p)
-	e.touch(ch)
+	to.addMessage(k, tag, p)
+	e.markForFlush(ch)
 	return nil
 }
 
 // postLater is post, now or when there is credit.
 func (e *Engine) postLater(n *node, box int, k kind, tag uint8, p []byte) {
 	if len(n.later) == 0 {
-		if err := e.post(n, box, k, tag, p); err == nil || !errors.Is(err, fabric.ErrAgain) {
+		if err := e.queueMessage(n, box, k, tag, p); err == nil || !errors.Is(err, fabric.ErrAgain) {
 			return
 		}
 	}
 	if len(n.later) >= maxLater {
-		e.lose(n)
+		e.loseSession(n)
 		return
 	}
 	n.later = append(n.later, parcel{box: box, kind: k, tag: tag, data: append([]byte(nil), p...)})
 }
 
-// finish ends a poll: it sends what is queued and raises the receivers' interrupts.
-func (e *Engine) finish() {
+// finishPoll ends a poll: it sends what is queued and raises the receivers' interrupts.
+func (e *Engine) finishPoll() {
 	for {
 		for i := 0; i < len(e.dirty); i++ { // there may be more meanwhile
-			e.flush(e.dirty[i])
+			e.flushChannel(e.dirty[i])
 		}
 		e.dirty = e.dirty[:0]
 		for i := 0; i < len(e.raised); i++ {
@@ -391,7 +391,7 @@ func (e *Engine) finish() {
 		if len(e.lost) == 0 && len(e.dirty) == 0 {
 			return
 		}
-		e.forget()
+		e.forgetLost()
 	}
 }
 
@@ -400,7 +400,7 @@ func (e *Engine) Versions() rpc.Versions { return Versions }
 
 // Speak has the Engine speak to a node in one of Versions from its next HELLO on.
 func (e *Engine) Speak(to fabric.NodeID, version uint8) {
-	_ = e.do(func() { e.speaks[to] = version }) // closed: it says nothing any more
+	_ = e.doLater(func() { e.speaks[to] = version }) // closed: it says nothing any more
 }
 
 // versionFor is the version in which the Engine speaks to a node.
@@ -417,8 +417,8 @@ func (e *Engine) Reaches(node fabric.NodeID) bool {
 // ErrClosed: the Engine is closed.
 func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 	b = append([]byte(nil), b...)
-	return e.do(func() {
-		n := e.peer(to)
+	return e.doLater(func() {
+		n := e.nodeOf(to)
 		if n == nil { // nobody is there
 			return
 		}
@@ -433,8 +433,8 @@ func (e *Engine) Send(to fabric.NodeID, b []byte) error {
 // maxNote is how long a NOTE is at most: the longest of a broker's messages, and some.
 const maxNote = 2048
 
-// note takes a piece of a NOTE.
-func (e *Engine) note(n *node, tag uint8, p []byte) error {
+// takeNote takes a piece of a NOTE.
+func (e *Engine) takeNote(n *node, tag uint8, p []byte) error {
 	if len(n.notes)+len(p) > maxNote {
 		return fmt.Errorf("%w: a note of more than %d bytes", errPeer, maxNote)
 	}

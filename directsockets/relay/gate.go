@@ -85,11 +85,11 @@ func (g *gates) remove(gate *Gate) {
 		g.n.Add(-1)
 	}
 	g.mu.Unlock()
-	gate.open()
+	gate.openForGood()
 }
 
-// last is the connection that has a flow; nil: none has. The poll list's owner calls it.
-func (g *gates) last(f flow) *conn {
+// connOf returns the connection that has a flow; nil: none has. The poll list's owner calls it.
+func (g *gates) connOf(f flow) *conn {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if gate := g.of[f]; gate != nil {
@@ -98,9 +98,9 @@ func (g *gates) last(f flow) *conn {
 	return nil
 }
 
-// find returns the gate of a flow whose program has sent something in the segment; nil: there is
+// gateOf returns the gate of a flow whose program has sent something in the segment; nil: there is
 // none.
-func (g *gates) find(f flow) *Gate {
+func (g *gates) gateOf(f flow) *Gate {
 	g.mu.RLock()
 	gate := g.of[f]
 	g.mu.RUnlock()
@@ -121,7 +121,7 @@ func (e *Engine) Gate(packet []byte) (gate *Gate, reset bool) {
 	if says != saysMore && says != saysReset {
 		return nil, false
 	}
-	return g.find(f), says == saysReset
+	return g.gateOf(f), says == saysReset
 }
 
 // Admits reports whether an IP packet from a node may reach a program here. One that carries data
@@ -143,8 +143,8 @@ func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
 	if gate == nil {
 		return true
 	}
-	if says == saysSame || gate.admits(e.port(from)) {
-		gate.hear(acknowledged(packet))
+	if says == saysSame || gate.admits(e.portOf(from)) {
+		gate.noteAcknowledged(acknowledgmentOf(packet))
 		return true
 	}
 	e.stats.EarlyDropped.Add(1)
@@ -154,8 +154,8 @@ func (e *Engine) Admits(from fabric.NodeID, packet []byte) bool {
 // hasAcked is beside each number in Gate.acked.
 const hasAcked = 1 << 32
 
-// hear notes what the far kernel has acknowledged. An older packet may come later.
-func (g *Gate) hear(number uint32) {
+// noteAcknowledged notes what the far kernel has acknowledged. An older packet may come later.
+func (g *Gate) noteAcknowledged(number uint32) {
 	for {
 		old := g.acked.Load()
 		if old != 0 && int32(number-uint32(old)) <= 0 || g.acked.CompareAndSwap(old, hasAcked|uint64(number)) {
@@ -222,15 +222,15 @@ func (g *Gate) start(port link.Port) {
 	g.stopped, g.port = false, port
 }
 
-// waiting is how many packets are held.
-func (g *Gate) waiting() int {
+// countHeld returns how many packets are held.
+func (g *Gate) countHeld() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.held)
 }
 
-// pass lets the first n packets pass.
-func (g *Gate) pass(n int) {
+// passFirst lets the first n packets pass.
+func (g *Gate) passFirst(n int) {
 	g.mu.Lock()
 	n = min(n, len(g.held))
 	held := g.held[:n:n]
@@ -242,8 +242,8 @@ func (g *Gate) pass(n int) {
 	}
 }
 
-// open lets all packets pass from now on.
-func (g *Gate) open() {
+// openForGood lets all packets pass from now on.
+func (g *Gate) openForGood() {
 	g.mu.Lock()
 	held := g.held
 	g.held, g.free = nil, true
@@ -288,9 +288,9 @@ func tcpOf(p []byte) int {
 	return int(p[0]&0xf) * 4
 }
 
-// acknowledged is the acknowledgement number of a packet of which parsePacket has found saysMore or
-// saysSame.
-func acknowledged(p []byte) uint32 { return binary.BigEndian.Uint32(p[tcpOf(p)+tcpAckOff:]) }
+// acknowledgmentOf is the acknowledgement number of a packet of which parsePacket has found
+// saysMore or saysSame.
+func acknowledgmentOf(p []byte) uint32 { return binary.BigEndian.Uint32(p[tcpOf(p)+tcpAckOff:]) }
 
 // says is what a packet means to its receiver's program.
 type says uint8

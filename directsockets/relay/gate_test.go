@@ -136,7 +136,7 @@ func TestGateEnds(t *testing.T) {
 	g, _ := e.Gate(packet4(clientAddr, serverAddr, 0x11, 0))
 	var got []int
 	done := make(chan struct{})
-	if err := e.do(func() { // nothing else happens meanwhile
+	if err := e.doLater(func() { // nothing else happens meanwhile
 		defer close(done)
 		for i := range maxHeld + 5 {
 			if e.Hold(g, false, func() { got = append(got, i) }) != (i < maxHeld) {
@@ -147,7 +147,7 @@ func TestGateEnds(t *testing.T) {
 			t.Errorf("%d passed", len(got))
 		}
 		for _, c := range e.conns {
-			e.end(c, actReset)
+			e.endConn(c, actReset)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -213,10 +213,10 @@ func TestGateReset(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	c := &conn{gate: &Gate{all: new(atomic.Int32)}, fences: 2, asked: 3, before: 5}
 	e := new(Engine)
-	if e.answered(c, 1); c.asked != 3 || c.arrived != 0 {
+	if e.answerFence(c, 1); c.asked != 3 || c.arrived != 0 {
 		t.Errorf("an older answer: %d asked, %d arrived", c.asked, c.arrived)
 	}
-	if e.answered(c, 2); c.asked != 0 || c.arrived != 5 {
+	if e.answerFence(c, 2); c.asked != 0 || c.arrived != 5 {
 		t.Errorf("the answer: %d asked, %d arrived", c.asked, c.arrived)
 	}
 }

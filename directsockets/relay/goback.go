@@ -15,16 +15,16 @@ const partVersion = 6
 // are up: what Run finds then it resets. So it does with connections to nodes that know no PART.
 func (e *Engine) GoBack(ctx context.Context) {
 	gone := make(chan struct{})
-	if e.do(func() {
+	if e.doLater(func() {
 		e.ends, e.gone = true, gone
 		for _, c := range e.conns {
 			switch {
 			case c.state == stateOffered:
-				e.decline(c, tagGone)
+				e.declineConn(c, tagGone)
 			case c.state == stateNew, c.state == stateCalling, c.state != stateLeaving && !e.canPart(c):
 				e.on(c, onBroken)
 			default:
-				e.activate(c)
+				e.activateConn(c)
 			}
 		}
 		e.endedOne()
@@ -48,10 +48,10 @@ func (e *Engine) endedOne() {
 	}
 }
 
-// part says PART, the last message for a connection that goes back to TCP, once nothing more of the
-// program here is to be carried.
-func (e *Engine) part(c *conn) {
-	if !c.parts() {
+// sendPart says PART, the last message for a connection that goes back to TCP, once nothing more
+// of the program here is to be carried.
+func (e *Engine) sendPart(c *conn) {
+	if !c.isParting() {
 		return
 	}
 	flags, done := c.relay.Part()
@@ -61,14 +61,14 @@ func (e *Engine) part(c *conn) {
 	m := c.told
 	m.Flags |= flags | segment.MarkClosed
 	var p [markLen]byte
-	if e.send(c, kindMark, appendPart(p[:0], m)) {
+	if e.sendMessage(c, kindMark, appendPart(p[:0], m)) {
 		c.events++
 		e.on(c, onParted)
 	}
 }
 
-// bye says that all that the far program has sent has come.
-func (e *Engine) bye(c *conn) {
+// sendBye says that all that the far program has sent has come.
+func (e *Engine) sendBye(c *conn) {
 	var id [idLen]byte
 	e.postLater(c.node, c.device, kindBye, 0, appendID(id[:0], c.far))
 }

@@ -162,7 +162,7 @@ func TestGoBackKilled(t *testing.T) {
 	partners(hosts)
 	var c *conn
 	found := make(chan struct{})
-	if err := hosts[0].engine.do(func() {
+	if err := hosts[0].engine.doLater(func() {
 		for _, c = range hosts[0].engine.conns {
 		}
 		close(found)
@@ -207,9 +207,9 @@ func TestGoBackUnheard(t *testing.T) {
 			list, err := e.Connections()
 			return err == nil && len(list) == 1 && list[0].State == "attached"
 		})
-		if err := e.do(func() {
+		if err := e.doLater(func() {
 			for _, c := range e.conns {
-				_ = e.staged(e.channel(c.node, c.device), tagOver, []byte{byte(over)})
+				_ = e.takeStaged(e.channelOf(c.node, c.device), tagOver, []byte{byte(over)})
 			}
 		}); err != nil {
 			t.Fatal(err)

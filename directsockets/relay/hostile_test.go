@@ -74,7 +74,7 @@ func (x *foe) begins(own uint64) {
 // stamp is that of the next message for the connection.
 func (x *foe) stamp() uint8 {
 	x.said++
-	return stamp(x.key, x.said-1)
+	return stampOf(x.key, x.said-1)
 }
 
 // tell says what is for the connection, as a node does that keeps to the rules so far.
@@ -249,7 +249,7 @@ func TestNotYours(t *testing.T) {
 	var victims, keys []uint32
 	var rings []atu.NLA
 	done := make(chan struct{})
-	if err := h.engine.do(func() {
+	if err := h.engine.doLater(func() {
 		for id, c := range h.engine.conns {
 			victims, keys, rings = append(victims, id), append(keys, c.key), append(rings, c.in.NLA(), c.out.NLA())
 		}
@@ -370,7 +370,7 @@ func TestWritesAndSaysNothing(t *testing.T) {
 	until(t, "attached", client.Attached)
 	_, _, _ = x.open(h)
 	done := make(chan struct{})
-	if err := h.engine.do(func() {
+	if err := h.engine.doLater(func() {
 		defer close(done)
 		ch := h.engine.nodes[9].channels[x.vpid-FirstVPID]
 		base := h.engine.conns[x.id].in.NLA()
@@ -485,7 +485,7 @@ func TestByeBeforeData(t *testing.T) {
 func (h *host) took(t *testing.T, id uint32, n uint64) (yes bool) {
 	t.Helper()
 	done := make(chan struct{})
-	if err := h.engine.do(func() {
+	if err := h.engine.doLater(func() {
 		c := h.engine.conns[id]
 		yes = c == nil || c.got >= n
 		close(done)

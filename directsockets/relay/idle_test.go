@@ -17,12 +17,12 @@ import (
 func (h *host) leaves(t *testing.T) (all bool) {
 	t.Helper()
 	done := make(chan struct{})
-	if err := h.engine.do(func() {
+	if err := h.engine.doLater(func() {
 		defer close(done)
 		all = len(h.engine.conns) > 0
 		for _, c := range h.engine.conns {
-			h.engine.pump(c, 100)
-			all = all && c.state != stateOver && !c.arm()
+			h.engine.pumpConn(c, 100)
+			all = all && c.state != stateOver && !c.armBell()
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestSendsWhatTakesLong(t *testing.T) {
 		empties := make(chan struct{})
 		hosts[0].engine.trash.Do(func() { <-empties })
 		asked, answers := make(chan struct{}), make(chan struct{})
-		if err := hosts[0].engine.do(func() { close(asked); <-answers }); err != nil {
+		if err := hosts[0].engine.doLater(func() { close(asked); <-answers }); err != nil {
 			t.Fatal(err)
 		}
 		<-asked // it reads nothing before all is sent
@@ -103,9 +103,9 @@ func TestSendsWhatTakesLong(t *testing.T) {
 		}
 		if tt.closes { // it is over before its doorbell is read
 			_ = client.Close(false)
-			if err := hosts[0].engine.do(func() {
+			if err := hosts[0].engine.doLater(func() {
 				for _, c := range hosts[0].engine.conns {
-					hosts[0].engine.end(c, actClose)
+					hosts[0].engine.endConn(c, actClose)
 				}
 			}); err != nil {
 				t.Fatal(err)

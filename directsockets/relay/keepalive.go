@@ -28,7 +28,7 @@ func (e *Engine) Probe(packet []byte) {
 	if says != saysSame {
 		return
 	}
-	g := e.gates.find(f)
+	g := e.gates.gateOf(f)
 	if g == nil {
 		return
 	}
@@ -37,31 +37,32 @@ func (e *Engine) Probe(packet []byte) {
 		return
 	}
 	p := slices.Clone(packet)
-	_ = e.do(func() { // closed: all are over
-		if c := g.conn; c.owing() {
+	_ = e.doLater(func() { // closed: all are over
+		if c := g.conn; c.mayOwe() {
 			e.cfg.Answer(c.node.id, p, answerProbe(p))
 		}
 	})
 }
 
-// owing reports whether the program here has sent what may not have arrived.
-func (c *conn) owing() bool {
-	if suspended(c.state) {
+// mayOwe reports whether the program here has sent what may not have arrived.
+func (c *conn) mayOwe() bool {
+	if isSuspended(c.state) {
 		return !c.owes.IsZero() || c.relay.Waiting()
 	}
 	return c.state != stateOver && (c.relay.Waiting() || len(c.queue) > 0 || c.events != c.arrived)
 }
 
-// confirm asks whether all has arrived of a program that has sent nothing since the last call.
-func (e *Engine) confirm(c *conn) {
-	if !c.carries() || c.events == c.arrived {
+// confirmArrival asks whether all has arrived of a program that has sent nothing since the last
+// call.
+func (e *Engine) confirmArrival(c *conn) {
+	if !c.isCarrying() || c.events == c.arrived {
 		return
 	}
 	if c.events == c.looked && c.before == 0 && len(c.queue) == 0 {
-		e.fence(c, 0)
+		e.sendFence(c, 0)
 	}
 	c.looked = c.events
-	e.watch()
+	e.watchSuspended()
 }
 
 // Options of TCP (RFC 9293, 3.2; RFC 7323, 3.2).
@@ -85,9 +86,9 @@ func answerProbe(p []byte) (tcp int) {
 	}
 	tcp = tcpOf(p)
 	t := p[tcp:]
-	swap(p, src, dst, n)
-	swap(t, 0, tcpDstOff, 2)
-	swap(t, tcpSeqOff, tcpAckOff, 4)
+	swapBytes(p, src, dst, n)
+	swapBytes(t, 0, tcpDstOff, 2)
+	swapBytes(t, tcpSeqOff, tcpAckOff, 4)
 	binary.BigEndian.PutUint32(t[tcpAckOff:], binary.BigEndian.Uint32(t[tcpAckOff:])+1)
 	head := min(int(t[tcpDataOff]>>4)*4, len(t))
 	for o := t[tcpLen:head]; len(o) > 1 && o[0] != optionEnd; {
@@ -98,7 +99,7 @@ func answerProbe(p []byte) (tcp int) {
 		case size < 2 || size > len(o):
 			size = len(o)
 		case o[0] == optionTimes && size == optionTimesLen:
-			swap(o, optionTimesVal, optionTimesEcho, 4)
+			swapBytes(o, optionTimesVal, optionTimesEcho, 4)
 		}
 		o = o[size:]
 	}
@@ -113,8 +114,8 @@ func answerProbe(p []byte) (tcp int) {
 	return tcp
 }
 
-// swap exchanges n bytes at a with those at b.
-func swap(p []byte, a, b, n int) {
+// swapBytes exchanges n bytes at a with those at b.
+func swapBytes(p []byte, a, b, n int) {
 	for i := range n {
 		p[a+i], p[b+i] = p[b+i], p[a+i]
 	}

@@ -94,7 +94,7 @@ func TestProbe(t *testing.T) {
 		t.Helper()
 		e.Probe(probeOf(clientAddr, serverAddr))
 		done := make(chan struct{})
-		if err := e.do(func() { close(done) }); err != nil { // after what Probe has left there
+		if err := e.doLater(func() { close(done) }); err != nil { // after what Probe has left there
 			t.Fatal(err)
 		}
 		<-done

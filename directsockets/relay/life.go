@@ -309,15 +309,15 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 			e.stats.Lost.Add(1)
 		}
 	}
-	if suspended(step.to) && !suspended(c.state) {
-		owing := c.owing()
+	if isSuspended(step.to) && !isSuspended(c.state) {
+		owing := c.mayOwe()
 		if c.owes = (time.Time{}); owing {
 			c.owes = time.Now()
 		}
 		c.gate.stop()
-		e.watch()
+		e.watchSuspended()
 	}
-	if step.to == stateUp && suspended(c.state) {
+	if step.to == stateUp && isSuspended(c.state) {
 		c.cutIn = nil
 		e.stats.Resumed.Add(1)
 	}
@@ -327,49 +327,49 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 	switch step.act {
 	case actNone:
 	case actSuspend:
-		e.suspend(c)
+		e.suspendConn(c)
 	case actRefuse:
 		c.relay.Refuse()
-		e.end(c, actClose)
+		e.endConn(c, actClose)
 	case actBye:
-		e.bye(c)
+		e.sendBye(c)
 	case actByeClose:
-		e.bye(c)
-		e.end(c, actClose)
+		e.sendBye(c)
+		e.endConn(c, actClose)
 	default:
-		e.end(c, step.act)
+		e.endConn(c, step.act)
 	}
 	return true
 }
 
-// suspended reports whether the two nodes do not know, or have not told each other, what of a
+// isSuspended reports whether the two nodes do not know, or have not told each other, what of a
 // connection has come.
-func suspended(s lifeState) bool {
+func isSuspended(s lifeState) bool {
 	return isCut(s) || s == stateResuming || s == stateFinishedResuming || s == stateAnswering
 }
 
 // isCut reports whether a connection's session is over, and nothing of another was said or heard.
 func isCut(s lifeState) bool { return s == stateCut || s == stateFinishedCut }
 
-// carries reports whether messages of the program here are taken, and those of the far one.
-func (c *conn) carries() bool {
-	return c.state == stateAttached || c.state == stateUp || c.parts()
+// isCarrying reports whether messages of the program here are taken, and those of the far one.
+func (c *conn) isCarrying() bool {
+	return c.state == stateAttached || c.state == stateUp || c.isParting()
 }
 
-// listens reports whether what the peer says for a connection is taken. After PART only BYE is.
-func listens(s lifeState) bool {
+// isListening reports whether what the peer says for a connection is taken. After PART only BYE is.
+func isListening(s lifeState) bool {
 	return s == stateAttached || s == stateUp || s == stateLeaving || s == stateEnding || s == stateEnded
 }
 
-// parts reports whether the program here is to go back to TCP, as a node is about to end.
-func (c *conn) parts() bool { return c.state == stateEnding || c.state == stateYielding }
+// isParting reports whether the program here is to go back to TCP, as a node is about to end.
+func (c *conn) isParting() bool { return c.state == stateEnding || c.state == stateYielding }
 
 // nothingTold is no Mark: the first one is said, also if it only takes back what was said before.
 var nothingTold = segment.Mark{Flags: ^segment.MarkFlags(0)}
 
-// suspend forgets what is under way or waits for a connection: it is still in the segments, and is
-// sent again after RESUME.
-func (e *Engine) suspend(c *conn) {
+// suspendConn forgets what is under way or waits for a connection: it is still in the segments,
+// and is sent again after RESUME.
+func (e *Engine) suspendConn(c *conn) {
 	c.cutIn = c.node
 	e.forgetTransfers(c)
 	c.told, c.gave = nothingTold, back{} // both are said again
@@ -382,13 +382,13 @@ func (e *Engine) suspend(c *conn) {
 func (e *Engine) forgetTransfers(c *conn) {
 	c.epoch++
 	for _, en := range c.queue {
-		if !en.moves() {
-			e.recycle(en)
+		if !en.isMoving() {
+			e.recycleEntry(en)
 		}
 	}
 	c.queue, c.joining, c.blocked, c.due = nil, nil, false, false
 	c.held, c.heldLen = nil, 0
-	if b := e.channel(c.node, c.device); b.awaited[c.awaits] == c {
+	if b := e.channelOf(c.node, c.device); b.awaited[c.awaits] == c {
 		delete(b.awaited, c.awaits)
 	}
 }
@@ -400,12 +400,12 @@ const retry = 250 * time.Millisecond
 // endPatience is how long a connection waits for its link when this node is about to end.
 const endPatience = 2 * time.Second
 
-// tired reports whether a suspended connection has waited for its link for as long as TCP waits for
-// an acknowledgement, which the program may set (TCP_USER_TIMEOUT). Like TCP, it waits for ever
-// while nothing is under way. A program that has closed gets no error any more: what it has sent is
-// kept until the far node has given up, so that the far program cannot read an end of file in its
-// place.
-func (e *Engine) tired(c *conn, patience func() time.Duration) bool {
+// hasWaitedTooLong reports whether a suspended connection has waited for its link for as long as
+// TCP waits for an acknowledgement, which the program may set (TCP_USER_TIMEOUT). Like TCP, it
+// waits for ever while nothing is under way. A program that has closed gets no error any more:
+// what it has sent is kept until the far node has given up, so that the far program cannot read
+// an end of file in its place.
+func (e *Engine) hasWaitedTooLong(c *conn, patience func() time.Duration) bool {
 	m, err := c.relay.Mark()
 	if err != nil {
 		return true
@@ -430,12 +430,12 @@ func (e *Engine) tired(c *conn, patience func() time.Duration) bool {
 	return time.Since(c.owes) > limit
 }
 
-// watch has these connections, and sessions whose HELLO was not answered, checked again until there
-// are none.
-func (e *Engine) watch() {
+// watchSuspended has these connections, and sessions whose HELLO was not answered, checked again
+// until there are none.
+func (e *Engine) watchSuspended() {
 	if !e.watches {
 		e.watches = true
-		time.AfterFunc(retry, func() { _ = e.do(e.lookAgain) }) // closed: all are over
+		time.AfterFunc(retry, func() { _ = e.doLater(e.lookAgain) }) // closed: all are over
 	}
 }
 
@@ -446,11 +446,11 @@ func (e *Engine) lookAgain() {
 	e.greetUnanswered()
 	patience := sync.OnceValue(e.cfg.Patience)
 	for _, c := range e.conns {
-		if !suspended(c.state) {
-			e.confirm(c)
+		if !isSuspended(c.state) {
+			e.confirmArrival(c)
 			continue
 		}
-		if e.tired(c, patience) {
+		if e.hasWaitedTooLong(c, patience) {
 			if c.node.port != nil { // it may wait for an answer
 				var id [idLen]byte
 				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
@@ -461,14 +461,14 @@ func (e *Engine) lookAgain() {
 			e.on(c, onGone)
 			continue
 		}
-		e.watch()
+		e.watchSuspended()
 		e.findLink(c.node)
-		e.activate(c)
+		e.activateConn(c)
 	}
 }
 
-// reconnect tells the peer where a suspended connection is to go on, if that can be said now.
-func (e *Engine) reconnect(c *conn) {
+// sendResume tells the peer where a suspended connection is to go on, if that can be said now.
+func (e *Engine) sendResume(c *conn) {
 	n := c.node
 	if n.port == nil || n.down || isCut(c.state) && c.cutIn == n { // that peer is about to say why
 		return
@@ -483,19 +483,19 @@ func (e *Engine) reconnect(c *conn) {
 	r.messages, r.advances = c.relay.Position()
 	var p [resumeLen]byte
 	if e.postClass(n, c.device, c.class, kindStage, tagResume, r.append(p[:0])) != nil {
-		e.block(c)
+		e.blockConn(c)
 		return
 	}
 	c.resumes++
-	e.lend(n, c.device)
+	e.lendPlaces(n, c.device)
 	e.on(c, onTold)
 	if c.state == stateUp {
-		e.activate(c)
+		e.activateConn(c)
 	}
 }
 
-// resumed takes a RESUME, which says where a connection goes on.
-func (e *Engine) resumed(n *node, box int, r resume) {
+// takeResume takes a RESUME, which says where a connection goes on.
+func (e *Engine) takeResume(n *node, box int, r resume) {
 	c := e.conns[r.id]
 	if c == nil || c.node != n || c.device != box || c.key != r.key || c.far != r.from {
 		var id [idLen]byte
@@ -506,7 +506,7 @@ func (e *Engine) resumed(n *node, box int, r resume) {
 		return
 	}
 	if !e.on(c, onResume) {
-		e.fail(c, fmt.Errorf("%w: RESUME in state %v", errPeer, c.state))
+		e.failConn(c, fmt.Errorf("%w: RESUME in state %v", errPeer, c.state))
 		return
 	}
 	c.heardResume = r.number
@@ -518,12 +518,12 @@ func (e *Engine) resumed(n *node, box int, r resume) {
 		if !errors.Is(err, segment.ErrCorrupt) {
 			err = fmt.Errorf("%w: %w", errPeer, err)
 		}
-		e.fail(c, err)
+		e.failConn(c, err)
 		return
 	}
 	c.wentOut -= again
 	c.said, c.remote = r.got, r.nla
-	e.activate(c)
+	e.activateConn(c)
 }
 
 func (s lifeState) String() string {

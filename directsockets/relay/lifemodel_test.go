@@ -287,7 +287,7 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		if n.asked && n.state == stateOver && n.born == 1 && w.quiet() { // what has been said is read first
 			try(func(v *lWorld) bool { v.kills++; m.kill(v, i); return true })
 		}
-		if w.breaches > 0 && (n.carries() || listens(n.state)) && !n.closed { // else it has nobody to tell
+		if w.breaches > 0 && (n.carries() || isListening(n.state)) && !n.closed { // else it has nobody to tell
 			try(func(v *lWorld) bool { v.breaches--; return m.fail(v, i) })
 		}
 		if n.puts && w.nodes[1-i].state == stateOver && n.link == w.link {
@@ -296,7 +296,7 @@ func (m *lifeModel) next(w lWorld) (all []lWorld) {
 		if w.kills > 0 {
 			try(func(v *lWorld) bool { m.kill(v, i); return true })
 		}
-		if w.expiries > 0 && suspended(n.state) && (!n.closed || w.nodes[1-i].state == stateOver) {
+		if w.expiries > 0 && isSuspended(n.state) && (!n.closed || w.nodes[1-i].state == stateOver) {
 			try(func(v *lWorld) bool {
 				v.expiries--
 				if m.fault != lifeExpiresSilently {
@@ -402,7 +402,8 @@ func (m *lifeModel) ask(w *lWorld, i int) {
 	}
 }
 
-// part is Engine.part. back: the program is told to go back now, whatever it has sent meanwhile.
+// part is Engine.sendPart. back: the program is told to go back now, whatever it has sent
+// meanwhile.
 func (m *lifeModel) part(w *lWorld, i int) bool {
 	n := &w.nodes[i]
 	if n.back == 0 && (m.fault != lifeNoBack || n.state != stateYielding) {
@@ -440,13 +441,13 @@ func (m *lifeModel) kill(w *lWorld, i int) {
 	clear(w.nodes[1-i].box[:])
 }
 
-// fail is Engine.fail, of a program that has broken the protocol.
+// fail is Engine.failConn, of a program that has broken the protocol.
 func (m *lifeModel) fail(w *lWorld, i int) bool {
 	w.send(i, lMessage{k: lLost})
 	return m.on(w, i, onBroken)
 }
 
-// shun has a PUT be refused, whose receiver has the connection no more: Engine.put.
+// shun has a PUT be refused, whose receiver has the connection no more: Engine.endTransfer.
 func (m *lifeModel) shun(w *lWorld, i int) bool {
 	n := &w.nodes[i]
 	n.puts = false
@@ -456,7 +457,7 @@ func (m *lifeModel) shun(w *lWorld, i int) bool {
 	return true
 }
 
-// pump is Engine.pump. False: there is nothing to do.
+// pump is Engine.pumpConn. False: there is nothing to do.
 func (m *lifeModel) pump(w *lWorld, i int) bool {
 	n := &w.nodes[i]
 	switch n.state {
@@ -510,7 +511,7 @@ func (m *lifeModel) pump(w *lWorld, i int) bool {
 	return n.parts() && m.part(w, i)
 }
 
-// read is Engine.receive.
+// read is Engine.receiveMessage.
 func (m *lifeModel) read(w *lWorld, i int) {
 	n := &w.nodes[i]
 	msg := n.box[0]
@@ -555,7 +556,7 @@ func (m *lifeModel) read(w *lWorld, i int) {
 // hear is Engine.forConn.
 func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	n, o := &w.nodes[i], &w.nodes[1-i]
-	if !listens(n.state) {
+	if !isListening(n.state) {
 		if n.state == stateOver || n.state == stateNone {
 			w.send(i, lMessage{k: lDrop})
 		}
@@ -590,7 +591,7 @@ func (m *lifeModel) hear(w *lWorld, i int, msg lMessage) {
 	n.put = msg.number
 }
 
-// resumed is Engine.resumed.
+// resumed is Engine.takeResume.
 func (m *lifeModel) resumed(w *lWorld, i int, msg lMessage) {
 	n := &w.nodes[i]
 	if msg.turn <= n.heardResume && m.fault != lifeTwice {
@@ -617,7 +618,7 @@ func (m *lifeModel) idle(w lWorld) string {
 	for i := range w.nodes {
 		n, o := &w.nodes[i], &w.nodes[1-i]
 		switch {
-		case suspended(n.state):
+		case isSuspended(n.state):
 			return fmt.Sprintf("node %d stays %v", i, n.state)
 		case n.told == lReset && quiet && (m.ends == 0 || i == 0 || n.joined): // the client's node may end before it says that its program has attached
 			return fmt.Sprintf("program %d gets a reset", i)

@@ -99,7 +99,7 @@ const (
 
 	lendLen = 8 // uint64
 
-	overLeft = 1 // OVER: see Engine.parted
+	overLeft = 1 // OVER: see Engine.noteParted
 
 	answerIDOff     = 0 // uint32
 	answerNumberOff = 4 // uint32
@@ -134,7 +134,7 @@ func (b back) append(p []byte) []byte {
 }
 
 func parseBack(p []byte) (b back, err error) {
-	if err := want(p, backLen); err != nil {
+	if err := checkLength(p, backLen); err != nil {
 		return b, err
 	}
 	return back{binary.LittleEndian.Uint64(p[backConsumedOff:]), binary.LittleEndian.Uint64(p[backFreedOff:])}, nil
@@ -158,7 +158,7 @@ func appendPart(p []byte, m segment.Mark) []byte {
 func isPart(p []byte) bool { return p[markPartOff] != 0 }
 
 func parseMark(p []byte) (m segment.Mark, err error) {
-	if err := want(p, markLen); err != nil {
+	if err := checkLength(p, markLen); err != nil {
 		return m, err
 	}
 	return segment.Mark{
@@ -168,7 +168,7 @@ func parseMark(p []byte) (m segment.Mark, err error) {
 }
 
 func parseID(p []byte) (uint32, error) {
-	if err := want(p, idLen); err != nil {
+	if err := checkLength(p, idLen); err != nil {
 		return 0, err
 	}
 	return binary.LittleEndian.Uint32(p), nil
@@ -176,7 +176,7 @@ func parseID(p []byte) (uint32, error) {
 
 // parseAnswer parses the answer to a FENCE: whose, and its number.
 func parseAnswer(p []byte) (id, number uint32, err error) {
-	if err := want(p, answerLen); err != nil {
+	if err := checkLength(p, answerLen); err != nil {
 		return 0, 0, err
 	}
 	return binary.LittleEndian.Uint32(p[answerIDOff:]), binary.LittleEndian.Uint32(p[answerNumberOff:]), nil
@@ -196,7 +196,7 @@ func (s selection) append(p []byte) []byte {
 }
 
 func parseSelection(p []byte) (s selection, err error) {
-	if err := want(p, selectLen); err != nil {
+	if err := checkLength(p, selectLen); err != nil {
 		return s, err
 	}
 	return selection{
@@ -217,7 +217,7 @@ func (b batch) append(p []byte) []byte {
 }
 
 func parseBatch(p []byte) (b batch, err error) {
-	if err := want(p, batchLen); err != nil {
+	if err := checkLength(p, batchLen); err != nil {
 		return b, err
 	}
 	at := func(off int) uint32 { return binary.LittleEndian.Uint32(p[off:]) }
@@ -232,7 +232,7 @@ func checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
 // parseTaken parses which place the peer has taken, and the number of the batch in it.
 func parseTaken(p []byte) (place, number uint32, err error) {
-	if err := want(p, takenLen); err != nil {
+	if err := checkLength(p, takenLen); err != nil {
 		return 0, 0, err
 	}
 	return binary.LittleEndian.Uint32(p[takenPlaceOff:]), binary.LittleEndian.Uint32(p[takenNumberOff:]), nil
@@ -242,7 +242,7 @@ func appendNLA(p []byte, a atu.NLA) []byte { return binary.LittleEndian.AppendUi
 
 // parseNLA parses where a node takes batches.
 func parseNLA(p []byte) (atu.NLA, error) {
-	if err := want(p, lendLen); err != nil {
+	if err := checkLength(p, lendLen); err != nil {
 		return 0, err
 	}
 	return atu.NLA(binary.LittleEndian.Uint64(p)), nil
@@ -267,7 +267,7 @@ func (r resume) append(p []byte) []byte {
 }
 
 func parseResume(p []byte) (r resume, err error) {
-	if err := want(p, resumeLen); err != nil {
+	if err := checkLength(p, resumeLen); err != nil {
 		return r, err
 	}
 	id := func(off int) uint32 { return binary.LittleEndian.Uint32(p[off:]) }
@@ -304,7 +304,7 @@ func (o *open) append(p []byte) []byte {
 }
 
 func parseOpen(p []byte) (o open, err error) {
-	if err := want(p, openLen); err != nil {
+	if err := checkLength(p, openLen); err != nil {
 		return o, err
 	}
 	end := func(off, i int) netip.AddrPort {
@@ -335,7 +335,7 @@ func (a attached) append(p []byte) []byte {
 }
 
 func parseAttached(p []byte) (a attached, err error) {
-	if err := want(p, attachedLen); err != nil {
+	if err := checkLength(p, attachedLen); err != nil {
 		return a, err
 	}
 	return attached{
@@ -347,14 +347,14 @@ func parseAttached(p []byte) (a attached, err error) {
 // parseJoined parses that the client has attached: which connection's, and the key that its
 // receiver has given it.
 func parseJoined(p []byte) (id, key uint32, err error) {
-	if err := want(p, joinedLen); err != nil {
+	if err := checkLength(p, joinedLen); err != nil {
 		return 0, 0, err
 	}
 	return binary.LittleEndian.Uint32(p[joinedIDOff:]), binary.LittleEndian.Uint32(p[joinedKeyOff:]), nil
 }
 
-// want checks the length of a payload.
-func want(p []byte, n int) error {
+// checkLength checks the length of a payload.
+func checkLength(p []byte, n int) error {
 	if len(p) < n {
 		return fmt.Errorf("%w: %d bytes instead of %d: %w", errPeer, len(p), n, io.ErrUnexpectedEOF)
 	}

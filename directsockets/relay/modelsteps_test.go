@@ -2,7 +2,7 @@ package relay
 
 import "slices"
 
-// flush is Engine.flush.
+// flush is Engine.flushChannel.
 func (m *chanModel) flush(w *mWorld, i int, batch bool) {
 	n := &w.nodes[i]
 	n.touched = false
@@ -39,7 +39,7 @@ func (m *chanModel) flush(w *mWorld, i int, batch bool) {
 	}
 }
 
-// ship is Engine.ship.
+// ship is Engine.sendPlace.
 func (m *chanModel) ship(w *mWorld, i int, batch bool) bool {
 	n := &w.nodes[i]
 	at := n.order[0] - 1
@@ -111,7 +111,7 @@ func (m *chanModel) land(w *mWorld, i, put int) {
 	m.unhold(o)
 }
 
-// ended is Engine.batched.
+// ended is Engine.endPut.
 func (m *chanModel) ended(n *mNode, put int) {
 	was := n.puts[put]
 	copy(n.puts[put:], n.puts[put+1:])
@@ -153,7 +153,7 @@ func (m *chanModel) read(w *mWorld, i int) {
 	}
 }
 
-// meets is Engine.meets.
+// meets is Engine.takeHello.
 func (m *chanModel) meets(n *mNode, h mMessage) {
 	switch {
 	case h.own < n.far:
@@ -171,7 +171,7 @@ func (m *chanModel) meets(n *mNode, h mMessage) {
 	n.touched = true
 }
 
-// hear is Engine.hear.
+// hear is Engine.hearMessage.
 func (m *chanModel) hear(n *mNode, msg mMessage) {
 	if msg.k == mSingle {
 		m.deliver(n, mContent{msg.from, msg.to, msg.session, msg.peerSession})
@@ -190,7 +190,7 @@ func (m *chanModel) hear(n *mNode, msg mMessage) {
 	m.step(n, p, eventTaken)
 }
 
-// unhold is Engine.unhold.
+// unhold is Engine.processHeld.
 func (m *chanModel) unhold(n *mNode) {
 	for n.held[0].k != 0 {
 		if msg := n.held[0]; msg.k != mBatch {
@@ -202,7 +202,7 @@ func (m *chanModel) unhold(n *mNode) {
 	}
 }
 
-// unpack is Engine.unpack. A checksum is of what was in the place when the PUT began.
+// unpack is Engine.unpackBatch. A checksum is of what was in the place when the PUT began.
 func (m *chanModel) unpack(n *mNode, msg mMessage) bool {
 	s := &n.stage[msg.place]
 	if msg.number != n.arrived && m.fault != faultNoNumber {

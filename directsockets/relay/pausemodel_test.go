@@ -316,7 +316,7 @@ func (m *pModel) stand(w *pWorld) bool {
 	return true
 }
 
-// pump is Engine.pump of the sender's node, in steps: it reads the mark, takes the messages,
+// pump is Engine.pumpConn of the sender's node, in steps: it reads the mark, takes the messages,
 // says the mark.
 func (m *pModel) pump(w *pWorld) bool {
 	mark := pMessage{k: pMark, stands: w.stands, returned: w.returned, off: w.off, closed: w.killed}
@@ -387,7 +387,7 @@ func (m *pModel) pass(w *pWorld) bool {
 	return true
 }
 
-// hearForward is Engine.act of the receiver's node.
+// hearForward is Engine.actOn of the receiver's node.
 func (m *pModel) hearForward(w *pWorld) bool {
 	msg := w.wire[0]
 	if msg.k == 0 {
@@ -414,7 +414,7 @@ func (m *pModel) hearForward(w *pWorld) bool {
 	return true
 }
 
-// hearBack is Engine.act of the sender's node.
+// hearBack is Engine.actOn of the sender's node.
 func (m *pModel) hearBack(w *pWorld) bool {
 	msg := w.back[0]
 	if msg.k == 0 {
@@ -429,7 +429,7 @@ func (m *pModel) hearBack(w *pWorld) bool {
 	return true
 }
 
-// giveBack is Engine.say and Engine.giveBack of the receiver's node.
+// giveBack is Engine.sendMarks and Engine.giveBack of the receiver's node.
 func (m *pModel) giveBack(w *pWorld) bool {
 	holds := w.put > 0 && w.queue[w.put-1].k == pPause && w.gave < w.put && w.rxTaken >= w.put
 	if holds && w.holds && w.saysOff && m.fault != pTellsOff {

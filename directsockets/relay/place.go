@@ -49,21 +49,21 @@ const (
 
 // placeNext has the state that follows each event; placeNever where that event cannot be.
 var placeNext = [placeStates]placeRow{
-	placeFree:    row(placeFilling, eventFill),
-	placeFilling: row(placeSingles, eventSplit).and(placePutting, eventPut),
-	placeSingles: row(placeFree, eventSent),
-	placePutting: row(placeAwaited, eventTold).and(placeBrought, eventEnded),
-	placeAwaited: row(placeLent, eventEnded).and(placeTaken, eventTaken),
-	placeBrought: row(placeLent, eventTold),
-	placeLent:    row(placeFree, eventTaken),
-	placeTaken:   row(placeFree, eventEnded),
+	placeFree:    rowOf(placeFilling, eventFill),
+	placeFilling: rowOf(placeSingles, eventSplit).and(placePutting, eventPut),
+	placeSingles: rowOf(placeFree, eventSent),
+	placePutting: rowOf(placeAwaited, eventTold).and(placeBrought, eventEnded),
+	placeAwaited: rowOf(placeLent, eventEnded).and(placeTaken, eventTaken),
+	placeBrought: rowOf(placeLent, eventTold),
+	placeLent:    rowOf(placeFree, eventTaken),
+	placeTaken:   rowOf(placeFree, eventEnded),
 }
 
 const placeNever = placeStates
 
 type placeRow [placeEvents]placeState
 
-func row(s placeState, e placeEvent) (r placeRow) {
+func rowOf(s placeState, e placeEvent) (r placeRow) {
 	for i := range r {
 		r[i] = placeNever
 	}
@@ -108,11 +108,13 @@ func (p *place) step(e placeEvent) error {
 	return nil
 }
 
-// add appends a message.
-func (p *place) add(k kind, tag uint8, payload []byte) { copy(p.extend(k, tag, len(payload)), payload) }
+// addMessage appends a message.
+func (p *place) addMessage(k kind, tag uint8, payload []byte) {
+	copy(p.addRoom(k, tag, len(payload)), payload)
+}
 
-// extend appends a message, and returns where its n bytes go.
-func (p *place) extend(k kind, tag uint8, n int) []byte {
+// addRoom appends a message, and returns where its n bytes go.
+func (p *place) addRoom(k kind, tag uint8, n int) []byte {
 	at := len(p.buf)
 	p.buf = p.buf[:at+headLen+n]
 	putHead(p.buf[at:], k, tag, n)

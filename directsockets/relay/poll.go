@@ -23,25 +23,25 @@ func (v veloPoller) Poll(budget int) (w napi.Work) {
 			n := copy(e.message[:], p)
 			b.velo.Advance()
 			w.Bytes += n
-			e.receive(i, st, e.message[:n])
+			e.receiveMessage(i, st, e.message[:n])
 		}
 	}
-	e.tell()
-	e.finish()
+	e.wakePrograms()
+	e.finishPoll()
 	return w
 }
 
 // EnableInterrupt implements napi.Poller.
 func (v veloPoller) EnableInterrupt() (pending bool) {
-	return enable(v.messages.Load(), v.messages.Or, v.messages.And, func(i int) bool { return v.boxes[i].velo.EnableInterrupt() })
+	return unmaskBoxes(v.messages.Load(), v.messages.Or, v.messages.And, func(i int) bool { return v.boxes[i].velo.EnableInterrupt() })
 }
 
 // DisableInterrupt implements napi.Poller: a mailbox that has raised its interrupt has masked it.
 func (veloPoller) DisableInterrupt() {}
 
-// enable unmasks the interrupts of the boxes that were polled. The bit of a box is taken
+// unmaskBoxes unmasks the interrupts of the boxes that were polled. The bit of a box is taken
 // back before, as its interrupt sets it.
-func enable(bits uint32, or, and func(uint32) uint32, on func(i int) bool) (pending bool) {
+func unmaskBoxes(bits uint32, or, and func(uint32) uint32, on func(i int) bool) (pending bool) {
 	for i := 0; bits>>i != 0; i++ {
 		bit := uint32(1) << i
 		if bits&bit == 0 {
@@ -71,12 +71,12 @@ func (r rmaPoller) Poll(budget int) (w napi.Work) {
 			if !ok {
 				break
 			}
-			r.notice(i, n)
+			r.takeNotification(i, n)
 		}
 		e.startWaiting(&e.boxes[i])
 	}
-	e.tell()
-	e.finish()
+	e.wakePrograms()
+	e.finishPoll()
 	return w
 }
 
@@ -89,25 +89,25 @@ func (e *Engine) startWaiting(b *box) {
 	}
 }
 
-// notice takes a notification.
-func (e *Engine) notice(box int, n rma.Notification) {
+// takeNotification takes a notification.
+func (e *Engine) takeNotification(box int, n rma.Notification) {
 	b := &e.boxes[box]
 	if n.Writer == rma.Completer {
-		e.landed(box, n)
+		e.noteLanded(box, n)
 		return
 	}
 	if en := b.puts[n.Local]; en != nil {
 		delete(b.puts, n.Local)
-		e.put(en, n.Status)
+		e.endTransfer(en, n.Status)
 	} else if ba := b.batches[n.Local]; ba.ch != nil {
 		delete(b.batches, n.Local)
-		e.batched(ba, n.Status)
+		e.endPut(ba, n.Status)
 	}
 }
 
 // EnableInterrupt implements napi.Poller.
 func (r rmaPoller) EnableInterrupt() (pending bool) {
-	return enable(r.notices.Load(), r.notices.Or, r.notices.And, func(i int) bool { return r.boxes[i].rma.EnableInterrupt() })
+	return unmaskBoxes(r.notices.Load(), r.notices.Or, r.notices.And, func(i int) bool { return r.boxes[i].rma.EnableInterrupt() })
 }
 
 // DisableInterrupt implements napi.Poller.
@@ -119,11 +119,11 @@ type pumpPoller struct{ *Engine }
 // Poll implements napi.Poller.
 func (p pumpPoller) Poll(budget int) (w napi.Work) {
 	e := p.Engine
-	e.work()
-	for _, id := range e.bells.take() {
+	e.workInbox()
+	for _, id := range e.bells.takeRung() {
 		if c := e.conns[id]; c != nil {
 			c.relay.Awake()
-			e.activate(c)
+			e.activateConn(c)
 		}
 	}
 	for i := 0; i < len(e.active) && w.Frames < budget; i++ {
@@ -131,12 +131,12 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		if c.state == stateOver {
 			continue
 		}
-		n, bytes := e.pump(c, budget-w.Frames)
+		n, bytes := e.pumpConn(c, budget-w.Frames)
 		w.Frames += n
 		w.Bytes += bytes
 		if c.idle++; n > 0 {
 			c.idle = 0
-			e.watch()
+			e.watchSuspended()
 			if c.oneWay += n; c.oneWay > stream && bytes <= n*small {
 				e.flows.Store(true)
 			}
@@ -146,7 +146,7 @@ func (p pumpPoller) Poll(budget int) (w napi.Work) {
 		e.active = append(e.active[1:], e.active[0])
 	}
 	e.moved.Add(int64(w.Bytes))
-	e.finish()
+	e.finishPoll()
 	return w
 }
 
@@ -167,7 +167,7 @@ func (p pumpPoller) EnableInterrupt() (pending bool) {
 	for _, c := range e.active {
 		over := c.state == stateOver
 		pending = pending || c.due && !over
-		if !over && (c.due || !c.waits() && (!waiting && c.idle < idleLooks || c.arm())) {
+		if !over && (c.due || !c.isWaiting() && (!waiting && c.idle < idleLooks || c.armBell())) {
 			kept = append(kept, c)
 			continue
 		}
@@ -182,8 +182,8 @@ func (p pumpPoller) EnableInterrupt() (pending bool) {
 // DisableInterrupt implements napi.Poller: what comes is only marked.
 func (pumpPoller) DisableInterrupt() {}
 
-// activate has a connection be looked at.
-func (e *Engine) activate(c *conn) {
+// activateConn has a connection be looked at.
+func (e *Engine) activateConn(c *conn) {
 	if c.active || c.state == stateOver {
 		return
 	}

@@ -22,72 +22,72 @@ const (
 	inline = 16 << 10
 )
 
-// pump takes what the program has sent, and sends it. It returns how many messages that
+// pumpConn takes what the program has sent, and sends it. It returns how many messages that
 // was, and how many bytes of data.
-func (e *Engine) pump(c *conn, budget int) (n, bytes int) {
+func (e *Engine) pumpConn(c *conn, budget int) (n, bytes int) {
 	c.blocked, c.due, c.class = false, false, fabric.Class(c.relay.Class())
 	switch c.state {
 	case stateNew, stateCalling:
-		e.call(c)
+		e.callPeer(c)
 	case stateOffered:
-		e.accept(c)
+		e.acceptConn(c)
 	case stateCut, stateFinishedCut, stateAnswering:
-		e.reconnect(c)
+		e.sendResume(c)
 	}
 	if e.ends && (c.state == stateAttached || c.state == stateUp) && e.canPart(c) {
 		e.on(c, onEnd)
 	}
-	if !c.carries() {
+	if !c.isCarrying() {
 		return 0, 0
 	}
-	held := c.gate.waiting()
+	held := c.gate.countHeld()
 	mark, err := c.relay.Mark() // before the messages: what the program said comes after those
 	if err != nil {
-		e.fail(c, err)
+		e.failConn(c, err)
 		return 0, 0
 	}
 	drained := false
-	for n < budget && !drained && c.carries() && !c.blocked {
+	for n < budget && !drained && c.isCarrying() && !c.blocked {
 		if !e.sendQueue(c) || len(c.queue) >= window {
 			break
 		}
-		k, size, err := e.pack(c, budget-n)
+		k, size, err := e.packSmall(c, budget-n)
 		n, bytes = n+k, bytes+size
 		if err == nil && n < budget && !c.blocked {
 			k, size, err = e.takeOne(c, &mark)
 			n, bytes, drained = n+k, bytes+size, k == 0
 		}
 		if err != nil {
-			e.fail(c, err)
+			e.failConn(c, err)
 			return n, bytes
 		}
 	}
 	e.startJoined(c)
-	if c.carries() && e.sendQueue(c) && drained && len(c.queue) == 0 {
-		e.say(c, mark, held)
+	if c.isCarrying() && e.sendQueue(c) && drained && len(c.queue) == 0 {
+		e.sendMarks(c, mark, held)
 		if c.told == mark {
-			e.part(c)
+			e.sendPart(c)
 		}
 	}
-	if c.carries() {
+	if c.isCarrying() {
 		e.giveBack(c)
 	}
 	return n, bytes
 }
 
-// pack takes small messages straight to the channel, as many as come next.
-func (e *Engine) pack(c *conn, most int) (n, bytes int, err error) {
+// packSmall takes small messages straight to the channel, as many as come next.
+func (e *Engine) packSmall(c *conn, most int) (n, bytes int, err error) {
 	if len(c.queue) > 0 {
 		return 0, 0, nil
 	}
 	for n < most && !c.blocked && !c.node.down {
-		to := e.selected(c, segment.PackHead+segment.MaxVELO)
+		to := e.selectedPlace(c, segment.PackHead+segment.MaxVELO)
 		if to == nil {
 			break
 		}
 		var k, size int
 		at := len(to.buf)
-		to.buf, k, size, err = c.relay.Pack(to.buf, most-n, c.stamp())
+		to.buf, k, size, err = c.relay.Pack(to.buf, most-n, c.nextStamp())
 		to.messages += k
 		c.said += uint64(k)
 		if e.tap.Load() == nil {
@@ -109,10 +109,10 @@ func (e *Engine) pack(c *conn, most int) (n, bytes int, err error) {
 // takeOne takes the next message, if there is one, and sends or queues it. mark was read before:
 // what it says of an earlier PAUSE ends with PROMOTE.
 func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) {
-	en := e.entry(c)
+	en := e.takeEntry(c)
 	ok, err := c.relay.Take(&en.msg)
 	if err != nil || !ok {
-		e.recycle(en)
+		e.recycleEntry(en)
 		return 0, 0, err
 	}
 	c.events++
@@ -122,7 +122,7 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 		mark.Flags &^= segment.MarkStands
 		c.told.Flags &^= segment.MarkStands
 	case segment.TagPause: // it goes with it: see sendEntry
-		mark.Flags |= c.off()
+		mark.Flags |= c.offMark()
 	case segment.TagRMAInfo:
 		_, bytes = en.msg.Place()
 	case segment.TagVELO, segment.TagVELOLast:
@@ -131,7 +131,7 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 	e.showSent(c, &en.msg, bytes)
 	e.stats.BytesSent.Add(uint64(bytes))
 	if en.msg.Tag == segment.TagRMAInfo {
-		en.early = e.channel(c.node, c.device).remote != 0
+		en.early = e.channelOf(c.node, c.device).remote != 0
 		if en.put = putInside; !en.early || bytes > inline {
 			en.put, en.size = putOpen, bytes
 		}
@@ -139,24 +139,24 @@ func (e *Engine) takeOne(c *conn, mark *segment.Mark) (n, bytes int, err error) 
 	switch {
 	case en.put == putOpen:
 		c.queue = append(c.queue, en)
-		e.join(c, en)
+		e.joinPut(c, en)
 	case len(c.queue) == 0 && e.sendEntry(c, en):
-		e.recycle(en)
+		e.recycleEntry(en)
 	default:
 		c.queue = append(c.queue, en)
 	}
 	return 1, bytes, nil
 }
 
-// off is MarkOff, if the program here is switched off.
-func (c *conn) off() segment.MarkFlags {
+// offMark returns MarkOff, if the program here is switched off.
+func (c *conn) offMark() segment.MarkFlags {
 	m, _ := c.relay.Mark() // an error is found by the next look
 	return m.Flags & segment.MarkOff
 }
 
-// join sends the data of a message by the same PUT as the message before it, if it follows that in
-// the ring and the peer accepts that. Otherwise its PUT is the next to be started.
-func (e *Engine) join(c *conn, en *entry) {
+// joinPut sends the data of a message by the same PUT as the message before it, if it follows
+// that in the ring and the peer accepts that. Otherwise its PUT is the next to be started.
+func (e *Engine) joinPut(c *conn, en *entry) {
 	if first := c.joining; first != nil {
 		start, _ := first.msg.Place()
 		off, _ := en.msg.Place()
@@ -186,17 +186,17 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 	switch en.msg.Tag {
 	case segment.TagRMAInfo:
 	case segment.TagPause:
-		how, off := byte(demotePauses), c.off()
+		how, off := byte(demotePauses), c.offMark()
 		if off != 0 {
 			how |= demoteOff
 		}
-		sent := e.send(c, kind(segment.TagDemote), []byte{how})
+		sent := e.sendMessage(c, kind(segment.TagDemote), []byte{how})
 		if sent {
 			c.told.Flags |= off
 		}
 		return sent
 	default:
-		return e.send(c, kind(en.msg.Tag), en.msg.Payload())
+		return e.sendMessage(c, kind(en.msg.Tag), en.msg.Payload())
 	}
 	var b [infoOff + segment.MaxVELO]byte
 	wait := 0 // for the PUT of so many bytes
@@ -205,14 +205,14 @@ func (e *Engine) sendEntry(c *conn, en *entry) bool {
 	}
 	info := append(appendID(b[:0], uint32(wait)), en.msg.Payload()...)
 	if en.put != putInside {
-		return e.send(c, kind(en.msg.Tag), info)
+		return e.sendMessage(c, kind(en.msg.Tag), info)
 	}
 	_, n := en.msg.Place()
-	to := e.selected(c, headLen+len(info)+n)
+	to := e.selectedPlace(c, headLen+len(info)+n)
 	if to == nil {
 		return false
 	}
-	p := to.extend(kind(en.msg.Tag), c.stamp(), len(info)+n)
+	p := to.addRoom(kind(en.msg.Tag), c.nextStamp(), len(info)+n)
 	c.said++
 	c.relay.Fetch(&en.msg, p[copy(p, info):])
 	to.large = true
@@ -236,7 +236,7 @@ func (e *Engine) startPut(c *conn, en *entry) {
 	err := b.rma.Put(rma.PutReq{Local: local, Remote: c.remote + atu.NLA(off), Len: n, Node: c.node.id, VPID: b.vpid, Class: c.class, Notify: notify})
 	switch {
 	case err == nil:
-		if b.puts[last] = en; !en.moves() {
+		if b.puts[last] = en; !en.isMoving() {
 			en.put = putRunning
 		}
 	case errors.Is(err, fabric.ErrAgain): // until others have ended
@@ -248,19 +248,19 @@ func (e *Engine) startPut(c *conn, en *entry) {
 
 // startLater has a PUT be started when another one has ended.
 func (e *Engine) startLater(b *box, c *conn, en *entry) {
-	if en.moves() { // it is a repetition
+	if en.isMoving() { // it is a repetition
 		b.later = append(b.later, func() { e.repeatPut(en) })
 		return
 	}
 	en.put = putDue
-	b.later = append(b.later, func() { e.activate(c) })
+	b.later = append(b.later, func() { e.activateConn(c) })
 }
 
 // repeatPut starts a PUT again for whose notification the peer had no room. It has counted as
 // running all the time.
 func (e *Engine) repeatPut(en *entry) {
-	if en.forgotten() {
-		e.recycle(en)
+	if en.isForgotten() {
+		e.recycleEntry(en)
 		return
 	}
 	e.startPut(en.c, en)
@@ -273,14 +273,14 @@ const overrunPause = time.Millisecond
 // afterOverrun has f be called when the peer may have room again.
 func (e *Engine) afterOverrun(f func()) {
 	e.stats.Overruns.Add(1)
-	time.AfterFunc(overrunPause, func() { _ = e.do(f) }) // closed: all is over
+	time.AfterFunc(overrunPause, func() { _ = e.doLater(f) }) // closed: all is over
 }
 
-// put is called when a PUT has ended. A peer that refuses one has ended the connection, or waits
-// for a new session, and will say so.
-func (e *Engine) put(en *entry, status fabric.Status) {
+// endTransfer is called when a PUT has ended. A peer that refuses one has ended the connection,
+// or waits for a new session, and will say so.
+func (e *Engine) endTransfer(en *entry, status fabric.Status) {
 	c := en.c
-	if status == fabric.StatusOverrun && !en.forgotten() {
+	if status == fabric.StatusOverrun && !en.isForgotten() {
 		e.afterOverrun(func() { e.repeatPut(en) })
 		return
 	}
@@ -292,14 +292,14 @@ func (e *Engine) put(en *entry, status fabric.Status) {
 		e.stats.PutsFailed.Add(1)
 	}
 	switch {
-	case en.forgotten(), status == fabric.StatusOK && said:
-		e.recycle(en)
+	case en.isForgotten(), status == fabric.StatusOK && said:
+		e.recycleEntry(en)
 	case status == fabric.StatusOK:
-		e.activate(c)
+		e.activateConn(c)
 	case errors.Is(status.Err(), fabric.ErrPeerDown):
 		e.loseLink(c.node)
 	case status != fabric.StatusProtection || !e.on(c, onShunned):
-		e.fail(c, fmt.Errorf("relay: a PUT to a ring: %w", status.Err()))
+		e.failConn(c, fmt.Errorf("relay: a PUT to a ring: %w", status.Err()))
 	}
 }
 
@@ -310,7 +310,7 @@ func (e *Engine) sendQueue(c *conn) bool {
 		if en.put == putDue {
 			e.startPut(c, en)
 		}
-		if !en.ready() {
+		if !en.isReady() {
 			for _, next := range c.queue[1:] {
 				if next.put == putDue {
 					e.startPut(c, next)
@@ -321,55 +321,55 @@ func (e *Engine) sendQueue(c *conn) bool {
 		if !e.sendEntry(c, en) {
 			return false
 		}
-		if c.queue = c.queue[1:]; en.moves() {
+		if c.queue = c.queue[1:]; en.isMoving() {
 			en.put = putSaid
 		} else {
-			e.recycle(en)
+			e.recycleEntry(en)
 		}
 	}
 	c.queue = nil
 	return true
 }
 
-// send sends a message for a connection. False: not now.
-func (e *Engine) send(c *conn, k kind, p []byte) bool {
-	to := e.selected(c, headLen+len(p))
+// sendMessage sends a message for a connection. False: not now.
+func (e *Engine) sendMessage(c *conn, k kind, p []byte) bool {
+	to := e.selectedPlace(c, headLen+len(p))
 	if to == nil {
 		return false
 	}
-	to.add(k, c.stamp(), p)
+	to.addMessage(k, c.nextStamp(), p)
 	c.said++
 	return true
 }
 
-// selected returns the place for messages of a connection, with room for n bytes and with the
+// selectedPlace returns the place for messages of a connection, with room for n bytes and with the
 // connection selected; nil: not now.
-func (e *Engine) selected(c *conn, n int) *place {
-	node, ch := c.node, e.channel(c.node, c.device)
+func (e *Engine) selectedPlace(c *conn, n int) *place {
+	node, ch := c.node, e.channelOf(c.node, c.device)
 	if node.down {
 		c.blocked = true
 		return nil
 	}
-	to := ch.room(c.class, headLen+selectLen+n)
+	to := ch.placeFor(c.class, headLen+selectLen+n)
 	if to == nil {
-		e.block(c)
+		e.blockConn(c)
 		return nil
 	}
 	if to.named != c.far {
 		var p [selectLen]byte
-		to.add(kindSelect, 0, selection{c.far, c.farKey, c.said, c.id}.append(p[:0]))
+		to.addMessage(kindSelect, 0, selection{c.far, c.farKey, c.said, c.id}.append(p[:0]))
 		to.named = c.far
 	}
-	e.touch(ch)
+	e.markForFlush(ch)
 	return to
 }
 
-// say tells the peer what the program says beside its messages, all of which were sent. held is how
-// many packets of the shadow waited before that was read.
-func (e *Engine) say(c *conn, mark segment.Mark, held int) {
+// sendMarks tells the peer what the program says beside its messages, all of which were sent.
+// held is how many packets of the shadow waited before that was read.
+func (e *Engine) sendMarks(c *conn, mark segment.Mark, held int) {
 	if mark != c.told {
 		var p [markLen]byte
-		if !e.send(c, kindMark, appendMark(p[:0], mark)) {
+		if !e.sendMessage(c, kindMark, appendMark(p[:0], mark)) {
 			return
 		}
 		c.told = mark
@@ -381,9 +381,9 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	switch {
 	case held == 0 || c.before > 0:
 	case c.events == c.arrived:
-		c.gate.pass(held)
+		c.gate.passFirst(held)
 	default:
-		e.fence(c, held)
+		e.sendFence(c, held)
 	}
 	if c.events != c.arrived {
 		return
@@ -391,30 +391,30 @@ func (e *Engine) say(c *conn, mark segment.Mark, held int) {
 	switch {
 	case mark.Has(segment.MarkStands) && !mark.Has(segment.MarkReturned) && c.relay.Quiet(): // until PROMOTE
 	case mark.Flags&(segment.MarkReturned|segment.MarkStands) != 0:
-		c.gate.open()
+		c.gate.openForGood()
 	}
 }
 
-// fence asks the peer to say when all has arrived that was said so far: packets of the shadow, as
-// many as held, pass then.
-func (e *Engine) fence(c *conn, held int) {
+// sendFence asks the peer to say when all has arrived that was said so far: packets of the
+// shadow, as many as held, pass then.
+func (e *Engine) sendFence(c *conn, held int) {
 	var id [idLen]byte
-	if e.send(c, kindFence, appendID(id[:0], c.fences+1)) {
+	if e.sendMessage(c, kindFence, appendID(id[:0], c.fences+1)) {
 		e.stats.Fences.Add(1)
 		c.fences++
 		c.asked, c.before = held, c.events
 	}
 }
 
-// answered is called when all that was sent before a fence has arrived.
-func (e *Engine) answered(c *conn, number uint32) {
+// answerFence is called when all that was sent before a fence has arrived.
+func (e *Engine) answerFence(c *conn, number uint32) {
 	if number != c.fences || c.before == 0 {
 		return // an older one
 	}
-	c.gate.pass(c.asked)
+	c.gate.passFirst(c.asked)
 	c.asked, c.before, c.arrived = 0, 0, c.before
-	if c.carries() {
-		e.activate(c) // more may wait
+	if c.isCarrying() {
+		e.activateConn(c) // more may wait
 	}
 }
 
@@ -422,7 +422,7 @@ func (e *Engine) answered(c *conn, number uint32) {
 func (e *Engine) giveBack(c *conn) {
 	consumed, freed, err := c.relay.Returned()
 	if err != nil {
-		e.fail(c, err)
+		e.failConn(c, err)
 		return
 	}
 	resumes := c.relay.MayResume()
@@ -432,7 +432,7 @@ func (e *Engine) giveBack(c *conn) {
 		// before.
 		switch m, err := c.relay.Mark(); {
 		case err != nil:
-			e.fail(c, err)
+			e.failConn(c, err)
 			return
 		case m != c.told:
 			return // say is about to
@@ -440,7 +440,7 @@ func (e *Engine) giveBack(c *conn) {
 	case few && !c.relay.Resumed(c.gave.consumed):
 		return
 	}
-	to := e.selected(c, headLen+backLen)
+	to := e.selectedPlace(c, headLen+backLen)
 	if to == nil {
 		return
 	}
@@ -450,12 +450,12 @@ func (e *Engine) giveBack(c *conn) {
 	}
 	c.gave = back{consumed, freed}
 	var p [backLen]byte
-	to.add(kindBack, c.stamp(), c.gave.append(p[:0]))
+	to.addMessage(kindBack, c.nextStamp(), c.gave.append(p[:0]))
 	c.said++
 }
 
-// call asks the peer for a connection, unless the client has taken its offer back.
-func (e *Engine) call(c *conn) {
+// callPeer asks the peer for a connection, unless the client has taken its offer back.
+func (e *Engine) callPeer(c *conn) {
 	if m, err := c.relay.Mark(); err != nil || m.Has(segment.MarkClosed) || c.relay.PeerState() == segment.StateWithdrawn {
 		e.on(c, onWithdrawn) // the brokers know
 		return
@@ -476,14 +476,14 @@ func (e *Engine) call(c *conn) {
 	o := open{id: c.id, key: c.key, nla: nla, size: c.seg.Config(), offer: c.offer, info: c.seg.Info()}
 	var p [openLen]byte
 	if e.postClass(c.node, c.device, c.class, kindOpen, why, o.append(p[:0])) != nil {
-		e.block(c)
+		e.blockConn(c)
 		return
 	}
 	e.on(c, onCalled)
 }
 
-// decline ends a connection that the server's program has not taken.
-func (e *Engine) decline(c *conn, tag uint8) {
+// declineConn ends a connection that the server's program has not taken.
+func (e *Engine) declineConn(c *conn, tag uint8) {
 	var id [idLen]byte
 	e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
 	e.on(c, onDeclined)
@@ -497,8 +497,8 @@ func (e *Engine) knowsPause(c *conn) bool {
 	return c.relay.PeerPauses() && e.versionFor(c.node.id) >= pauseVersion
 }
 
-// accept looks whether the server's program has taken a connection, and tells the peer.
-func (e *Engine) accept(c *conn) {
+// acceptConn looks whether the server's program has taken a connection, and tells the peer.
+func (e *Engine) acceptConn(c *conn) {
 	m, err := c.relay.Mark()
 	refused := c.relay.PeerState() == segment.StateWithdrawn
 	if err != nil || refused || m.Has(segment.MarkClosed) {
@@ -506,7 +506,7 @@ func (e *Engine) accept(c *conn) {
 		if refused {
 			tag = tagRefuse
 		}
-		e.decline(c, tag)
+		e.declineConn(c, tag)
 		return
 	}
 	if !c.relay.Attached() {
@@ -514,7 +514,7 @@ func (e *Engine) accept(c *conn) {
 	}
 	nla, err := c.in.Lend(c.node.id)
 	if err != nil {
-		e.fail(c, err)
+		e.failConn(c, err)
 		return
 	}
 	tag := uint8(0)
@@ -525,15 +525,15 @@ func (e *Engine) accept(c *conn) {
 	a := attached{id: c.far, far: c.id, nla: nla, key: c.key}
 	var p [attachedLen]byte
 	if e.postClass(c.node, c.device, c.class, kindAttached, tag, a.append(p[:0])) != nil {
-		e.block(c)
+		e.blockConn(c)
 		return
 	}
 	e.stats.Attached.Add(1)
 	e.on(c, onTaken)
 }
 
-// entry returns an entry for a message.
-func (e *Engine) entry(c *conn) *entry {
+// takeEntry returns an entry for a message.
+func (e *Engine) takeEntry(c *conn) *entry {
 	if n := len(e.spare); n > 0 {
 		en := e.spare[n-1]
 		e.spare = e.spare[:n-1]
@@ -546,7 +546,7 @@ func (e *Engine) entry(c *conn) *entry {
 // maxSpare bounds the entries that are kept.
 const maxSpare = 4 * window
 
-func (e *Engine) recycle(en *entry) {
+func (e *Engine) recycleEntry(en *entry) {
 	en.c, en.put, en.size, en.early = nil, putNone, 0, false
 	if len(e.spare) < maxSpare {
 		e.spare = append(e.spare, en)

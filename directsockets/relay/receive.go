@@ -13,73 +13,73 @@ import (
 	"exnet/fabric/velo"
 )
 
-// receive takes a message. It borrows p until return.
-func (e *Engine) receive(box int, st velo.Status, p []byte) {
+// receiveMessage takes a message. It borrows p until return.
+func (e *Engine) receiveMessage(box int, st velo.Status, p []byte) {
 	if st.SrcVPID != e.boxes[box].vpid { // of a process there, not of its node
 		e.stats.Strays.Add(1)
 		return
 	}
-	n := e.peer(st.Src)
+	n := e.nodeOf(st.Src)
 	if n == nil || n.down { // by a link that has gone: another one may be there
 		return
 	}
 	k := kind(st.Type)
 	if box == Devices {
 		if k != kindNote {
-			e.refuse(n, fmt.Errorf("%w: message of kind %d for the broker", errPeer, k))
-		} else if err := e.note(n, st.Tag, p); err != nil {
-			e.refuse(n, err)
+			e.refuseMessage(n, fmt.Errorf("%w: message of kind %d for the broker", errPeer, k))
+		} else if err := e.takeNote(n, st.Tag, p); err != nil {
+			e.refuseMessage(n, err)
 		}
 		return
 	}
-	ch, b := e.channel(n, box), k == kindStage && st.Tag == tagBatch
+	ch, b := e.channelOf(n, box), k == kindStage && st.Tag == tagBatch
 	switch {
 	case k == kindStage && st.Tag == tagHello:
-		e.meets(ch, st.Flow, p)
-	case !e.current(ch, st.Flow):
+		e.takeHello(ch, st.Flow, p)
+	case !e.isCurrent(ch, st.Flow):
 	case len(ch.stage.held) >= maxLater:
 		e.endSession(n, fmt.Errorf("%w: a batch that does not come", errPeer))
-	case len(ch.stage.held) > 0 || b && !e.batch(ch, p) && !n.down:
+	case len(ch.stage.held) > 0 || b && !e.processBatch(ch, p) && !n.down:
 		ch.stage.held = append(ch.stage.held, parcel{box, k, st.Tag, append([]byte(nil), p...)})
 	case !b:
-		e.hear(ch, k, st.Tag, p)
+		e.hearMessage(ch, k, st.Tag, p)
 	}
 }
 
-// hear does what a message of a channel says. It borrows p until return.
-func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
+// hearMessage does what a message of a channel says. It borrows p until return.
+func (e *Engine) hearMessage(ch *channel, k kind, tag uint8, p []byte) {
 	var err error
 	n, box := ch.node, ch.box
 	switch k {
 	case kindSelect:
 		var s selection
 		if s, err = parseSelection(p); err == nil {
-			e.selects(ch, s)
+			e.noteSelected(ch, s)
 		}
 	case kindOpen:
 		var o open
 		if o, err = parseOpen(p); err == nil {
-			e.opened(n, box, o, tag)
+			e.takeOpen(n, box, o, tag)
 		}
 	case kindAttached:
 		var a attached
 		if a, err = parseAttached(p); err == nil {
-			e.attached(n, box, a, tag)
+			e.takeAttached(n, box, a, tag)
 		}
 	case kindDrop:
 		var id uint32
 		if id, err = parseID(p); err == nil {
-			e.dropped(n, box, id, tag)
+			e.takeDropped(n, box, id, tag)
 		}
 	case kindBye:
 		var id uint32
 		if id, err = parseID(p); err == nil {
 			if c := e.conns[id]; c != nil && c.node == n {
-				e.take(c, k, p)
+				e.takeInTurn(c, k, p)
 			}
 		}
 	case kindStage:
-		err = e.staged(ch, tag, p)
+		err = e.takeStaged(ch, tag, p)
 	default:
 		e.forConn(ch, k, tag, p)
 	}
@@ -88,9 +88,9 @@ func (e *Engine) hear(ch *channel, k kind, tag uint8, p []byte) {
 	}
 }
 
-// selects notes which connection the next messages of a channel are for. With a wrong key or number
-// they could be another connection's.
-func (e *Engine) selects(ch *channel, s selection) {
+// noteSelected notes which connection the next messages of a channel are for. With a wrong key
+// or number they could be another connection's.
+func (e *Engine) noteSelected(ch *channel, s selection) {
 	ch.cur = nil
 	c := e.conns[s.id]
 	if c == nil || c.node != ch.node || c.device != ch.box { // it has ended here: the peer may not know
@@ -98,8 +98,8 @@ func (e *Engine) selects(ch *channel, s selection) {
 		e.postLater(ch.node, ch.box, kindDrop, tagGone, appendID(id[:0], s.from))
 		return
 	}
-	if s.key != c.key || s.number != c.got && c.listens() {
-		e.fail(c, fmt.Errorf("%w: message %d with key %08x instead of %d with %08x", errPeer, s.number, s.key, c.got, c.key))
+	if s.key != c.key || s.number != c.got && c.isListening() {
+		e.failConn(c, fmt.Errorf("%w: message %d with key %08x instead of %d with %08x", errPeer, s.number, s.key, c.got, c.key))
 		return
 	}
 	ch.cur = c
@@ -108,41 +108,41 @@ func (e *Engine) selects(ch *channel, s selection) {
 // forConn takes a message for the connection that is selected.
 func (e *Engine) forConn(ch *channel, k kind, tag uint8, p []byte) {
 	c := ch.cur
-	if c == nil || !c.listens() {
+	if c == nil || !c.isListening() {
 		return // it has ended here, or goes on after RESUME
 	}
-	if tag != stamp(c.key, c.got) {
-		e.fail(c, fmt.Errorf("%w: a message with stamp %d instead of %d", errPeer, tag, stamp(c.key, c.got)))
+	if tag != stampOf(c.key, c.got) {
+		e.failConn(c, fmt.Errorf("%w: a message with stamp %d instead of %d", errPeer, tag, stampOf(c.key, c.got)))
 		return
 	}
 	c.got++
 	if c.state == stateAttached {
 		e.on(c, onHeard)
 	}
-	e.take(c, k, p)
+	e.takeInTurn(c, k, p)
 }
 
-// staged does what an ANSWER says, or a message about batches.
-func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
+// takeStaged does what an ANSWER says, or a message about batches.
+func (e *Engine) takeStaged(ch *channel, tag uint8, p []byte) error {
 	switch tag {
 	case tagAnswer:
 		id, number, err := parseAnswer(p)
 		if err == nil {
 			if c := e.conns[id]; c != nil && c.node == ch.node {
-				e.answered(c, number)
+				e.answerFence(c, number)
 			}
 		}
 		return err
 	case tagLend:
 		nla, err := parseNLA(p)
 		if err == nil {
-			err = e.lent(ch, nla)
+			err = e.noteLent(ch, nla)
 		}
 		return err
 	case tagResume:
 		r, err := parseResume(p)
 		if err == nil {
-			e.resumed(ch.node, ch.box, r)
+			e.takeResume(ch.node, ch.box, r)
 		}
 		return err
 	case tagJoined:
@@ -155,23 +155,23 @@ func (e *Engine) staged(ch *channel, tag uint8, p []byte) error {
 		return err
 	case tagOver:
 		if len(p) > 0 && p[0] == overLeft {
-			e.parted(ch)
+			e.noteParted(ch)
 		} else {
-			e.bereave(ch.node)
+			e.endBereaved(ch.node)
 		}
 		return nil
 	case tagTaken:
 		i, number, err := parseTaken(p)
 		if err == nil {
-			err = e.taken(ch, i, number)
+			err = e.noteTaken(ch, i, number)
 		}
 		return err
 	}
 	return fmt.Errorf("%w: tag %d", errStage, tag)
 }
 
-// refuse notes an impossible message of a node that belongs to no connection.
-func (e *Engine) refuse(n *node, err error) {
+// refuseMessage notes an impossible message of a node that belongs to no connection.
+func (e *Engine) refuseMessage(n *node, err error) {
 	e.stats.Breaches.Add(1)
 	e.cfg.Log.Warn("direct sockets: a node broke the protocol", "node", n.id, "reason", err)
 }
@@ -180,21 +180,21 @@ func (e *Engine) refuse(n *node, err error) {
 // not be attributed to one of them.
 func (e *Engine) endSession(n *node, err error) {
 	if !n.down {
-		e.refuse(n, err)
+		e.refuseMessage(n, err)
 		n.ends = onBroken
-		e.lose(n)
+		e.loseSession(n)
 	}
 }
 
-// take takes a message for a connection, after those before it whose data has not come.
-func (e *Engine) take(c *conn, k kind, p []byte) {
+// takeInTurn takes a message for a connection, after those before it whose data has not come.
+func (e *Engine) takeInTurn(c *conn, k kind, p []byte) {
 	if len(c.held) == 0 {
-		come, err := e.come(c, k, p)
+		come, err := e.hasCome(c, k, p)
 		if err == nil && come {
-			err = e.act(c, k, p)
+			err = e.actOn(c, k, p)
 		}
 		if err != nil {
-			e.fail(c, err)
+			e.failConn(c, err)
 		}
 		if err != nil || come {
 			return
@@ -202,15 +202,15 @@ func (e *Engine) take(c *conn, k kind, p []byte) {
 	}
 	size := c.seg.Config()
 	if c.heldLen += len(p); len(c.held) >= maxLater || c.heldLen > size.Ring+2*size.Slots*velo.MaxPayload {
-		e.fail(c, fmt.Errorf("%w: data that does not come, and much after it", errPeer))
+		e.failConn(c, fmt.Errorf("%w: data that does not come, and much after it", errPeer))
 		return
 	}
 	c.held = append(c.held, parcel{kind: k, data: append([]byte(nil), p...)})
 }
 
-// come reports whether the data of a message has arrived. If not, the connection goes on once it
+// hasCome reports whether the data of a message has arrived. If not, the connection goes on once it
 // has.
-func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
+func (e *Engine) hasCome(c *conn, k kind, p []byte) (bool, error) {
 	if k != kind(segment.TagRMAInfo) {
 		return true, nil
 	}
@@ -222,7 +222,7 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 	if !ok || put < n || put > c.in.Len()-off {
 		return false, fmt.Errorf("%w: an RMA_INFO of %d bytes at %d, by a PUT of %d", errPeer, n, off, put)
 	}
-	b := e.channel(c.node, c.device)
+	b := e.channelOf(c.node, c.device)
 	last := rma.LastFragment(c.in.NLA()+atu.NLA(off), put)
 	if b.arrived[last] == put {
 		delete(b.arrived, last)
@@ -236,28 +236,28 @@ func (e *Engine) come(c *conn, k kind, p []byte) (bool, error) {
 func (e *Engine) goOn(c *conn) {
 	for len(c.held) > 0 {
 		p := c.held[0]
-		come, err := e.come(c, p.kind, p.data)
+		come, err := e.hasCome(c, p.kind, p.data)
 		if err == nil && !come {
 			return
 		}
 		c.held, c.heldLen = c.held[1:], c.heldLen-len(p.data)
 		if err == nil {
-			err = e.act(c, p.kind, p.data)
+			err = e.actOn(c, p.kind, p.data)
 		}
 		if err != nil {
-			e.fail(c, err)
+			e.failConn(c, err)
 			return
 		}
 	}
 }
 
-// act does what a message for a connection says, the data of which is there.
-func (e *Engine) act(c *conn, k kind, p []byte) error {
+// actOn does what a message for a connection says, the data of which is there.
+func (e *Engine) actOn(c *conn, k kind, p []byte) error {
 	if k == kindBye {
 		e.on(c, onBye)
 		return nil
 	}
-	if !c.listens() {
+	if !c.isListening() {
 		return nil // it comes after PART
 	}
 	switch k {
@@ -278,7 +278,7 @@ func (e *Engine) act(c *conn, k kind, p []byte) error {
 		if err != nil {
 			return err
 		}
-		return e.heard(c, m, isPart(p))
+		return e.takeMarks(c, m, isPart(p))
 	case kindFence: // all that came before is in the segment
 		number, err := parseID(p)
 		if err != nil {
@@ -288,11 +288,11 @@ func (e *Engine) act(c *conn, k kind, p []byte) error {
 		e.postLater(c.node, c.device, kindStage, tagAnswer, appendID(appendID(b[:0], c.far), number))
 		return nil
 	}
-	return e.deliver(c, k, p)
+	return e.deliverMessage(c, k, p)
 }
 
-// deliver puts a message of the far program into the queue of the one here.
-func (e *Engine) deliver(c *conn, k kind, p []byte) error {
+// deliverMessage puts a message of the far program into the queue of the one here.
+func (e *Engine) deliverMessage(c *conn, k kind, p []byte) error {
 	tag := segment.Tag(k)
 	switch {
 	case tag == segment.TagDemote && len(p) == 1 && p[0]&demotePauses != 0:
@@ -321,8 +321,8 @@ func (e *Engine) deliver(c *conn, k kind, p []byte) error {
 	return nil
 }
 
-// tell wakes the programs that have got messages.
-func (e *Engine) tell() {
+// wakePrograms wakes the programs that have got messages.
+func (e *Engine) wakePrograms() {
 	for _, c := range e.touched {
 		c.touched = false
 		e.stats.MessagesReceived.Add(c.gotMessages)
@@ -333,41 +333,41 @@ func (e *Engine) tell() {
 		}
 		c.relay.Tell()
 		if c.relay.Unread(c.gave.consumed, c.gave.freed) {
-			e.activate(c) // to be told when the program consumes
+			e.activateConn(c) // to be told when the program consumes
 		}
 	}
 	clear(e.touched)
 	e.touched = e.touched[:0]
 }
 
-// heard tells the program what the far one says. part: it is the last that its node says.
-func (e *Engine) heard(c *conn, m segment.Mark, part bool) error {
+// takeMarks tells the program what the far one says. part: it is the last that its node says.
+func (e *Engine) takeMarks(c *conn, m segment.Mark, part bool) error {
 	if err := c.relay.Say(m); err != nil {
 		return err
 	}
 	switch {
 	case part:
-		e.tell()
+		e.wakePrograms()
 		if e.on(c, onPart) { // else the program here has closed, and its node will hear so
-			e.activate(c)
+			e.activateConn(c)
 		}
 	case m.Has(segment.MarkClosed):
-		e.tell()
-		e.bye(c)
+		e.wakePrograms()
+		e.sendBye(c)
 		ev := onPeerClosed
 		if m.Has(segment.MarkReset) {
 			ev = onPeerReset
 		}
 		e.on(c, ev)
 	default:
-		e.activate(c) // a PAUSE may count as consumed now
+		e.activateConn(c) // a PAUSE may count as consumed now
 	}
 	return nil
 }
 
-// opened takes a request for a connection to a program here.
-func (e *Engine) opened(n *node, box int, o open, why uint8) {
-	c, err := e.provide(n, box, o, why)
+// takeOpen takes a request for a connection to a program here.
+func (e *Engine) takeOpen(n *node, box int, o open, why uint8) {
+	c, err := e.provideSegment(n, box, o, why)
 	if err != nil {
 		e.stats.Refused.Add(1)
 		var id [idLen]byte
@@ -375,12 +375,12 @@ func (e *Engine) opened(n *node, box int, o open, why uint8) {
 		return
 	}
 	e.stats.Accepted.Add(1)
-	e.lend(n, box)
-	e.add(c, n)
+	e.lendPlaces(n, box)
+	e.addConn(c, n)
 }
 
-// provide makes the segment of a connection to a program here, and offers it.
-func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
+// provideSegment makes the segment of a connection to a program here, and offers it.
+func (e *Engine) provideSegment(n *node, box int, o open, why uint8) (*conn, error) {
 	switch {
 	case e.ends:
 		return nil, ErrClosed
@@ -414,7 +414,7 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	fds = append(fds, pair[1])
 	s.CloseFd()
 	c := &conn{why: why &^ tagPauses, far: o.id, farKey: o.key, key: rand.Uint32(), remote: o.nla, seg: s}
-	if err := e.equip(c, segment.Client, pair[0]); err != nil {
+	if err := e.equipConn(c, segment.Client, pair[0]); err != nil {
 		return abort(err)
 	}
 	if why&tagPauses != 0 {
@@ -425,11 +425,12 @@ func (e *Engine) provide(n *node, box int, o open, why uint8) (*conn, error) {
 	return c, nil
 }
 
-// attached is called when the server's program has attached a connection that is offered from here.
-func (e *Engine) attached(n *node, box int, a attached, tag uint8) {
+// takeAttached is called when the server's program has attached a connection that is offered
+// from here.
+func (e *Engine) takeAttached(n *node, box int, a attached, tag uint8) {
 	c := e.conns[a.id]
 	if c == nil || c.node != n || c.device != box || c.state != stateCalling || a.far == 0 {
-		e.unknown(n, box, a)
+		e.tellUnknown(n, box, a)
 		return
 	}
 	c.far, c.farKey, c.remote = a.far, a.key, a.nla
@@ -438,31 +439,31 @@ func (e *Engine) attached(n *node, box int, a attached, tag uint8) {
 	}
 	switch err := c.relay.Attach(); {
 	case errors.Is(err, segment.ErrCorrupt):
-		e.fail(c, err)
+		e.failConn(c, err)
 		return
 	case err != nil: // the client has taken its offer back
 		e.on(c, onWithdrawn)
-		e.unknown(n, box, a)
+		e.tellUnknown(n, box, a)
 		return
 	}
 	e.stats.Attached.Add(1)
 	e.on(c, onAttached)
 	var p [joinedLen]byte
 	e.postLater(n, box, kindStage, tagJoined, appendID(appendID(p[:0], c.far), c.farKey))
-	e.lend(n, box)
-	e.activate(c)
+	e.lendPlaces(n, box)
+	e.activateConn(c)
 }
 
-// unknown tells the peer that the client of a connection no longer wants it.
-func (e *Engine) unknown(n *node, box int, a attached) {
+// tellUnknown tells the peer that the client of a connection no longer wants it.
+func (e *Engine) tellUnknown(n *node, box int, a attached) {
 	if a.far != 0 {
 		var id [idLen]byte
 		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], a.far))
 	}
 }
 
-// dropped is called when the peer does not have a connection.
-func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
+// takeDropped is called when the peer does not have a connection.
+func (e *Engine) takeDropped(n *node, box int, id uint32, why uint8) {
 	c := e.conns[id]
 	if c == nil || c.node != n || c.device != box {
 		return
@@ -476,5 +477,5 @@ func (e *Engine) dropped(n *node, box int, id uint32, why uint8) {
 	}
 }
 
-// listens reports whether what the peer says for a connection is taken.
-func (c *conn) listens() bool { return listens(c.state) }
+// isListening reports whether what the peer says for a connection is taken.
+func (c *conn) isListening() bool { return isListening(c.state) }

@@ -193,11 +193,11 @@ func fallbackAt(t *testing.T, seed uint64, early bool) (got, data []byte, err er
 func (h *host) giveBackEarly(t *testing.T) {
 	t.Helper()
 	e, done := h.engine, make(chan struct{})
-	if err := e.do(func() {
+	if err := e.doLater(func() {
 		defer close(done)
 		for _, c := range e.conns {
 			c.gave.consumed = e.Stats().MessagesReceived
-			if !e.send(c, kindBack, c.gave.append(nil)) {
+			if !e.sendMessage(c, kindBack, c.gave.append(nil)) {
 				t.Error("no room")
 			}
 		}
@@ -253,7 +253,7 @@ func TestClose(t *testing.T) {
 // count is how many connections an Engine has.
 func (h *host) count() int {
 	n := make(chan int, 1)
-	if h.engine.do(func() { n <- len(h.engine.conns) }) != nil {
+	if h.engine.doLater(func() { n <- len(h.engine.conns) }) != nil {
 		return 0
 	}
 	return <-n
@@ -263,7 +263,7 @@ func (h *host) count() int {
 // link to it ends.
 func (h *host) regions() uint64 {
 	n := make(chan uint64, 1)
-	if h.engine.do(func() {
+	if h.engine.doLater(func() {
 		kept := uint64(0)
 		for _, p := range h.engine.nodes {
 			for _, ch := range p.channels {

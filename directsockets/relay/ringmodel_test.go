@@ -159,7 +159,7 @@ func (m *ringModel) start(w *rWorld, n int8) {
 	w.running[i] = rPut{n, 1}
 }
 
-// ended is Engine.put.
+// ended is Engine.endTransfer.
 func (m *ringModel) ended(w *rWorld, i int8) {
 	w.running[i] = rPut{}
 	if m.fault == ringDropped {
@@ -191,7 +191,7 @@ func (m *ringModel) land(w *rWorld, i int8) {
 	}
 }
 
-// come is Engine.come.
+// come is Engine.hasCome.
 func (m *ringModel) come(w *rWorld, n int8) bool {
 	i := ringPlace(n)
 	if w.inline[n] || m.fault == ringNoWait {
@@ -205,7 +205,7 @@ func (m *ringModel) come(w *rWorld, n int8) bool {
 	return false
 }
 
-// deliver is Engine.deliver.
+// deliver is Engine.deliverMessage.
 func (m *ringModel) deliver(w *rWorld, n int8) {
 	if n != w.got+1 {
 		m.bad("message %d comes after %d", n, w.got)

@@ -61,7 +61,7 @@ func parseHello(p []byte) (h hello, err error) {
 	if h.version < uint32(Versions.Oldest) || h.version > uint32(Versions.Newest) {
 		return h, fmt.Errorf("%w: version %d of what carries direct sockets between hosts, this is %v: update one of them", errPeer, h.version, Versions)
 	}
-	if err := want(p, helloLen); err != nil {
+	if err := checkLength(p, helloLen); err != nil {
 		return h, err
 	}
 	number := func(off int) uint64 { return binary.LittleEndian.Uint64(p[off:]) }
@@ -72,11 +72,11 @@ func parseHello(p []byte) (h hello, err error) {
 	return h, nil
 }
 
-// peer is the node with an ID, which is linked; nil: it is not.
-func (e *Engine) peer(id fabric.NodeID) *node {
+// nodeOf returns the linked node with an ID; nil: it is not linked.
+func (e *Engine) nodeOf(id fabric.NodeID) *node {
 	switch n := e.nodes[id]; {
-	case n == nil && e.port(id) != nil:
-		return e.begin(id)
+	case n == nil && e.portOf(id) != nil:
+		return e.beginSession(id)
 	case n == nil || !e.findLink(n):
 		return nil
 	default:
@@ -84,21 +84,21 @@ func (e *Engine) peer(id fabric.NodeID) *node {
 	}
 }
 
-// begin begins a session with a node. Its number is higher than those that this Engine, and those
-// before it on this node, have had.
-func (e *Engine) begin(id fabric.NodeID) *node {
+// beginSession begins a session with a node. Its number is higher than those that this Engine,
+// and those before it on this node, have had.
+func (e *Engine) beginSession(id fabric.NodeID) *node {
 	e.session = max(e.session+1, uint64(time.Now().UnixNano()))
-	n := &node{id: id, own: e.session, port: e.port(id), ends: onLost}
+	n := &node{id: id, own: e.session, port: e.portOf(id), ends: onLost}
 	e.nodes[id] = n
 	return n
 }
 
-// port is the port of the link to a node; each link has its own. Nil: there is none.
-func (e *Engine) port(id fabric.NodeID) link.Port { return e.cfg.NIC.Routes().Port(id) }
+// portOf returns the port of the link to a node; each link has its own. Nil: there is none.
+func (e *Engine) portOf(id fabric.NodeID) link.Port { return e.cfg.NIC.Routes().Port(id) }
 
 // PeerUp says that there is a link to a node: connections that have waited for one go on.
 func (e *Engine) PeerUp(id fabric.NodeID) {
-	_ = e.do(func() { // or all are over
+	_ = e.doLater(func() { // or all are over
 		if n := e.nodes[id]; n != nil {
 			e.findLink(n)
 		}
@@ -110,41 +110,41 @@ func (e *Engine) findLink(n *node) bool {
 	if n.port != nil {
 		return true
 	}
-	if n.port = e.port(n.id); n.port == nil {
+	if n.port = e.portOf(n.id); n.port == nil {
 		return false
 	}
 	for _, c := range e.conns {
 		if c.node == n {
-			e.greets(c)
+			e.greetConn(c)
 		}
 	}
 	return true
 }
 
-// greets has a connection go on in its session: HELLO goes to its mailbox first.
-func (e *Engine) greets(c *conn) {
+// greetConn has a connection go on in its session: HELLO goes to its mailbox first.
+func (e *Engine) greetConn(c *conn) {
 	if c.node.port != nil {
-		e.touch(e.channel(c.node, c.device))
-		e.activate(c)
+		e.markForFlush(e.channelOf(c.node, c.device))
+		e.activateConn(c)
 	}
 }
 
 // PeerDown says that a link to a node is down: connections that went by it wait for the next one,
 // which may be there already. ended: so is the node, and they are reset.
 func (e *Engine) PeerDown(id fabric.NodeID, ended bool) {
-	_ = e.do(func() { // or all are over anyway
+	_ = e.doLater(func() { // or all are over anyway
 		n := e.nodes[id]
-		if n != nil && ended && (n.port == nil || n.port != e.port(id)) {
-			e.bereave(n)
+		if n != nil && ended && (n.port == nil || n.port != e.portOf(id)) {
+			e.endBereaved(n)
 		}
-		if n != nil && n.port != nil && n.port != e.port(id) {
+		if n != nil && n.port != nil && n.port != e.portOf(id) {
 			e.loseLink(n)
 		}
 	})
 }
 
-// lose notes that a session is over; forget cleans up.
-func (e *Engine) lose(n *node) {
+// loseSession notes that a session is over; forgetLost cleans up.
+func (e *Engine) loseSession(n *node) {
 	if !n.down {
 		n.down = true
 		e.lost = append(e.lost, n)
@@ -154,33 +154,34 @@ func (e *Engine) lose(n *node) {
 // loseLink is lose of a session whose link is down.
 func (e *Engine) loseLink(n *node) {
 	n.spoke = false // nothing that is said by that link comes anywhere
-	e.lose(n)
+	e.loseSession(n)
 }
 
-// forget ends the sessions that are over, and tells the peers that can be told.
-func (e *Engine) forget() {
+// forgetLost ends the sessions that are over, and tells the peers that can be told.
+func (e *Engine) forgetLost() {
 	for len(e.lost) > 0 {
 		n := e.lost[0]
 		e.lost = e.lost[1:]
 		if e.nodes[n.id] != n {
 			continue
 		}
-		next, same := e.begin(n.id), n.port == e.port(n.id)
+		next, same := e.beginSession(n.id), n.port == e.portOf(n.id)
 		if same && !n.spoke { // that link takes nothing: lookAgain tries it again
 			next.port = nil
 		}
-		e.replace(n, next)
+		e.replaceSession(n, next)
 		switch {
 		case same && n.spoke:
-			e.succeed(n, next)
+			e.followSession(n, next)
 		case next.conns == 0:
 			delete(e.nodes, n.id)
 		}
 	}
 }
 
-// replace ends a session. Its connections that have not ended wait for RESUME in the next one.
-func (e *Engine) replace(n, next *node) {
+// replaceSession ends a session. Its connections that have not ended wait for RESUME in the next
+// one.
+func (e *Engine) replaceSession(n, next *node) {
 	n.down, next.born = true, n.born
 	for _, c := range e.conns {
 		if n.conns == 0 {
@@ -193,14 +194,14 @@ func (e *Engine) replace(n, next *node) {
 			n.conns--
 			next.conns++
 			c.node = next
-			e.greets(c)
+			e.greetConn(c)
 		}
 	}
 	e.leaveNode(n)
 }
 
-// bereave ends the connections of a session whose peer's Engine has ended.
-func (e *Engine) bereave(n *node) {
+// endBereaved ends the connections of a session whose peer's Engine has ended.
+func (e *Engine) endBereaved(n *node) {
 	for _, c := range e.conns {
 		if c.node == n {
 			e.on(c, onGone)
@@ -225,9 +226,9 @@ func (e *Engine) takeLeave(n *node, left bool) {
 	}
 }
 
-// parted is called when a peer has ended that has had its connections go back to TCP: what there is
-// for a mailbox is what it did not know of.
-func (e *Engine) parted(ch *channel) {
+// noteParted is called when a peer has ended that has had its connections go back to TCP: what
+// there is for a mailbox is what it did not know of.
+func (e *Engine) noteParted(ch *channel) {
 	for _, c := range e.conns {
 		if c.node == ch.node && c.device == ch.box {
 			e.on(c, onDropped)
@@ -235,12 +236,12 @@ func (e *Engine) parted(ch *channel) {
 	}
 }
 
-// succeed lets a session follow another one over the same link: HELLO goes to each mailbox that the
-// former one had used, and the brokers' messages go on.
-func (e *Engine) succeed(old, n *node) {
+// followSession lets a session follow another one over the same link: HELLO goes to each mailbox
+// that the former one had used, and the brokers' messages go on.
+func (e *Engine) followSession(old, n *node) {
 	for box, ch := range old.channels[:Devices] {
 		if ch != nil {
-			e.touch(e.channel(n, box))
+			e.markForFlush(e.channelOf(n, box))
 		}
 	}
 	n.notes = old.notes
@@ -254,9 +255,9 @@ func (e *Engine) succeed(old, n *node) {
 	}
 }
 
-// greet says HELLO in a mailbox, before anything else. False: there is no credit, or the peer's
+// sendHello says HELLO in a mailbox, before anything else. False: there is no credit, or the peer's
 // number is not known yet.
-func (e *Engine) greet(ch *channel) bool {
+func (e *Engine) sendHello(ch *channel) bool {
 	n := ch.node
 	if ch.box == Devices || ch.greeted && ch.greetedFar == n.far {
 		return ch.box == Devices || n.far != 0
@@ -266,7 +267,7 @@ func (e *Engine) greet(ch *channel) bool {
 		return false
 	}
 	if ch.greeted, ch.greetedFar = true, n.far; n.far == 0 {
-		e.watch()
+		e.watchSuspended()
 	}
 	return n.far != 0
 }
@@ -274,7 +275,7 @@ func (e *Engine) greet(ch *channel) bool {
 // greetAgain has HELLO be said again in a mailbox.
 func (e *Engine) greetAgain(ch *channel) {
 	ch.greeted = false
-	e.touch(ch)
+	e.markForFlush(ch)
 }
 
 // greetUnanswered says HELLO again to nodes that have not answered: a node that had not noticed the
@@ -289,9 +290,9 @@ func (e *Engine) greetUnanswered() {
 	}
 }
 
-// current reports whether a message is of the session that HELLO has begun in its mailbox. If not,
-// the peer is told so, once.
-func (e *Engine) current(ch *channel, flow uint16) bool {
+// isCurrent reports whether a message is of the session that HELLO has begun in its mailbox. If
+// not, the peer is told so, once.
+func (e *Engine) isCurrent(ch *channel, flow uint16) bool {
 	if ch.met && ch.flow == flow {
 		return true
 	}
@@ -303,8 +304,8 @@ func (e *Engine) current(ch *channel, flow uint16) bool {
 	return false
 }
 
-// meets takes HELLO.
-func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
+// takeHello takes HELLO.
+func (e *Engine) takeHello(ch *channel, flow uint16, p []byte) {
 	n := ch.node
 	h, err := parseHello(p)
 	if err != nil {
@@ -317,18 +318,18 @@ func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
 		e.stats.Stale.Add(1)
 		return
 	case n.born != 0 && n.born != h.born: // another Engine is there now
-		e.bereave(n)
+		e.endBereaved(n)
 	}
 	n.born = h.born
 	switch {
 	case n.far == 0:
 		n.far = h.own
 	case h.own > n.far || h.far == n.own && ch.met && ch.flow != flow: // it has forgotten, or comes by another link
-		next := &node{id: n.id, own: n.own, far: h.own, port: e.port(n.id), spoke: true, ends: onLost}
+		next := &node{id: n.id, own: n.own, far: h.own, port: e.portOf(n.id), spoke: true, ends: onLost}
 		e.nodes[n.id] = next
-		e.replace(n, next)
-		e.succeed(n, next)
-		n, ch = next, e.channel(next, ch.box)
+		e.replaceSession(n, next)
+		e.followSession(n, next)
+		n, ch = next, e.channelOf(next, ch.box)
 	}
 	if h.far != n.own {
 		e.greetAgain(ch)
@@ -337,7 +338,7 @@ func (e *Engine) meets(ch *channel, flow uint16, p []byte) {
 	}
 	for _, other := range n.channels { // what has waited for the number
 		if other != nil {
-			e.touch(other)
+			e.markForFlush(other)
 		}
 	}
 }

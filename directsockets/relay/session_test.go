@@ -15,8 +15,8 @@ import (
 func (h *host) forgets(t *testing.T, id fabric.NodeID) {
 	t.Helper()
 	done := make(chan struct{})
-	if err := h.engine.do(func() {
-		h.engine.lose(h.engine.peer(id))
+	if err := h.engine.doLater(func() {
+		h.engine.loseSession(h.engine.nodeOf(id))
 		close(done)
 	}); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestLateLoss(t *testing.T) {
 func TestUnknownSelected(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
 	done := make(chan struct{})
-	if err := hosts[1].engine.do(func() {
+	if err := hosts[1].engine.doLater(func() {
 		for _, c := range hosts[1].engine.conns {
 			hosts[1].engine.on(c, onBroken)
 		}
@@ -174,14 +174,14 @@ func TestAttachedAsSessionEnds(t *testing.T) {
 	hosts[1].offers <- o
 	e, done := hosts[1].engine, make(chan struct{})
 	var server *segment.End
-	if err := e.do(func() { // the node looks at nothing meanwhile
+	if err := e.doLater(func() { // the node looks at nothing meanwhile
 		defer close(done)
 		server = hosts[1].answer(t)
 		if err := server.Promote(0); !errors.Is(err, segment.ErrAgain) {
 			t.Errorf("it may send before the client has attached: %v", err)
 		}
-		e.lose(e.peer(1))
-		e.forget()
+		e.loseSession(e.nodeOf(1))
+		e.forgetLost()
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestSendsBeforeItMay(t *testing.T) {
 	hosts[1].offers <- o
 	e, done := hosts[1].engine, make(chan struct{})
 	var server *segment.End
-	if err := e.do(func() {
+	if err := e.doLater(func() {
 		defer close(done)
 		server = hosts[1].answer(t)
 		const state, attached = 512 + 136, 2 // SPEC 2.2: of side 0
@@ -210,8 +210,8 @@ func TestSendsBeforeItMay(t *testing.T) {
 		if err := server.Promote(0); err != nil {
 			t.Error(err)
 		}
-		e.lose(e.peer(1))
-		e.forget()
+		e.loseSession(e.nodeOf(1))
+		e.forgetLost()
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestUnheardAsSessionEnds(t *testing.T) {
 func TestClockSetBack(t *testing.T) {
 	hosts, _, _ := cutHosts(t, nil)
 	old, e := hosts[0], hosts[1].engine
-	if err := old.engine.do(func() { old.engine.session = uint64(time.Now().Add(time.Hour).UnixNano()) }); err != nil {
+	if err := old.engine.doLater(func() { old.engine.session = uint64(time.Now().Add(time.Hour).UnixNano()) }); err != nil {
 		t.Fatal(err)
 	}
 	client, server := joined(t, hosts, segment.Config{})

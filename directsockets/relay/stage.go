@@ -39,9 +39,9 @@ type stagePlace struct {
 	n     uint32 // arrived: bytes
 }
 
-// lend tells a node where its batches for a device go, once.
-func (e *Engine) lend(n *node, box int) {
-	s := &e.channel(n, box).stage
+// lendPlaces tells a node where its batches for a device go, once.
+func (e *Engine) lendPlaces(n *node, box int) {
+	s := &e.channelOf(n, box).stage
 	if s.region != nil {
 		return
 	}
@@ -60,8 +60,8 @@ func (e *Engine) lend(n *node, box int) {
 	e.postLater(n, box, kindStage, tagLend, appendNLA(b[:0], nla))
 }
 
-// landed is called when a node has written to this one's memory.
-func (e *Engine) landed(box int, note rma.Notification) {
+// noteLanded is called when a node has written to this one's memory.
+func (e *Engine) noteLanded(box int, note rma.Notification) {
 	n := e.nodes[note.Node]
 	if n == nil || n.down || n.channels[box] == nil || note.VPID != e.boxes[box].vpid {
 		return
@@ -80,15 +80,15 @@ func (e *Engine) landed(box int, note rma.Notification) {
 		return
 	}
 	*p = stagePlace{stageArrived, uint32(note.Len)}
-	e.unhold(ch)
+	e.processHeld(ch)
 }
 
 // maxArrived is how many ended PUTs of a node and device to rings may wait for their message: more
 // than there can be under way (package stream has 512 of a peer).
 const maxArrived = 1 << 14
 
-// sweep forgets PUTs to rings of connections that no longer exist.
-func (ch *channel) sweep(conns map[uint32]*conn) {
+// forgetPuts forgets PUTs to rings of connections that no longer exist.
+func (ch *channel) forgetPuts(conns map[uint32]*conn) {
 	live := make(map[atu.NLA]int)
 	for _, c := range conns {
 		if c.node != ch.node || c.device != ch.box {
@@ -106,7 +106,7 @@ func (ch *channel) sweep(conns map[uint32]*conn) {
 // ringLanded is called when a node has written to a ring.
 func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
 	if len(ch.arrived) >= maxArrived {
-		ch.sweep(e.conns)
+		ch.forgetPuts(e.conns)
 		if len(ch.arrived) >= maxArrived {
 			e.endSession(ch.node, fmt.Errorf("%w: it writes, and does not say so", errPeer))
 			return
@@ -119,32 +119,33 @@ func (e *Engine) ringLanded(ch *channel, note rma.Notification) {
 	}
 }
 
-// unhold processes messages that waited for batches that have now arrived.
-func (e *Engine) unhold(ch *channel) {
+// processHeld processes messages that waited for batches that have now arrived.
+func (e *Engine) processHeld(ch *channel) {
 	s := &ch.stage
 	for len(s.held) > 0 && !ch.node.down {
 		p := s.held[0]
 		if p.kind != kindStage || p.tag != tagBatch {
-			e.hear(ch, p.kind, p.tag, p.data)
-		} else if !e.batch(ch, p.data) {
+			e.hearMessage(ch, p.kind, p.tag, p.data)
+		} else if !e.processBatch(ch, p.data) {
 			return
 		}
 		s.held = s.held[1:]
 	}
 }
 
-// batch processes the messages of a batch. False: it has not arrived.
-func (e *Engine) batch(ch *channel, said []byte) (ok bool) {
-	ok, err := e.unpack(ch, said)
+// processBatch processes the messages of a batch. False: it has not arrived.
+func (e *Engine) processBatch(ch *channel, said []byte) (ok bool) {
+	ok, err := e.unpackBatch(ch, said)
 	if err != nil {
 		e.endSession(ch.node, err)
 	}
 	return ok
 }
 
-// unpack processes the messages of a batch. False: it has not arrived. An error: it is not what was
-// sent, or not the next one (then none of it was processed), or it has an impossible message.
-func (e *Engine) unpack(ch *channel, said []byte) (ok bool, err error) {
+// unpackBatch processes the messages of a batch. False: it has not arrived. An error: it is not
+// what was sent, or not the next one (then none of it was processed), or it has an impossible
+// message.
+func (e *Engine) unpackBatch(ch *channel, said []byte) (ok bool, err error) {
 	b, err := parseBatch(said)
 	if err != nil {
 		return false, err
@@ -175,17 +176,17 @@ func (e *Engine) unpack(ch *channel, said []byte) (ok bool, err error) {
 		if !ok || k == kindStage && tag == tagBatch || k == 0 || k > kindStage {
 			return false, errStage
 		}
-		e.hear(ch, k, tag, payload)
+		e.hearMessage(ch, k, tag, payload)
 		rest = more
 	}
 	s.places[b.place] = stagePlace{state: stageTaken}
 	ch.owed = append(ch.owed, b)
-	e.touch(ch)
+	e.markForFlush(ch)
 	return true, nil
 }
 
-// close gives the memory back that peers and this node use.
-func (ch *channel) close(later func(func())) {
+// releaseMemory gives the memory back that peers and this node use.
+func (ch *channel) releaseMemory(later func(func())) {
 	for _, r := range []*atu.Region{ch.region, ch.stage.region} {
 		if r != nil {
 			later(func() { _ = r.Close() }) // it is closed once

@@ -35,8 +35,8 @@ func (e *Engine) SetTap(t Tap) {
 // maxShown is how much is shown at a time: as much as an IP packet may have.
 const maxShown = 60000
 
-// show shows data of a direction to the tap.
-func (e *Engine) show(t Tap, c *conn, sent, fin bool, data []byte) {
+// showData shows data of a direction to the tap.
+func (e *Engine) showData(t Tap, c *conn, sent, fin bool, data []byte) {
 	i := c.seg.Info()
 	s := Shown{Sent: sent, Node: c.node.id, From: i.Client, To: i.Server, Seq: uint32(c.wentOut) + 1, Ack: uint32(c.wentIn) + 1, Fin: fin}
 	if (c.relay.Side() == segment.Server) != sent {
@@ -61,7 +61,7 @@ func (e *Engine) showPacked(c *conn, p []byte) {
 	for len(p) > 0 {
 		_, _, data, rest, _ := parseHead(p)
 		if t != nil {
-			e.show(*t, c, true, false, data)
+			e.showData(*t, c, true, false, data)
 		}
 		c.wentOut += uint64(len(data))
 		p = rest
@@ -73,16 +73,16 @@ func (e *Engine) showSent(c *conn, m *segment.Message, n int) {
 	t := e.tap.Load()
 	switch {
 	case m.Tag == segment.TagPromote:
-		c.wentOut += shadowed(m.Payload(), &c.shadowOut)
+		c.wentOut += bytesByShadow(m.Payload(), &c.shadowOut)
 	case t == nil:
 	case m.Tag == segment.TagRMAInfo:
 		data := make([]byte, n)
 		c.relay.Fetch(m, data)
-		e.show(*t, c, true, false, data)
+		e.showData(*t, c, true, false, data)
 	case m.Tag == segment.TagShutdown:
-		e.show(*t, c, true, true, nil)
+		e.showData(*t, c, true, true, nil)
 	case n > 0:
-		e.show(*t, c, true, false, m.Payload())
+		e.showData(*t, c, true, false, m.Payload())
 	}
 	c.wentOut += uint64(n)
 }
@@ -92,23 +92,23 @@ func (e *Engine) showReceived(c *conn, tag segment.Tag, p []byte, n int) {
 	t := e.tap.Load()
 	switch {
 	case tag == segment.TagPromote:
-		c.wentIn += shadowed(p, &c.shadowIn)
+		c.wentIn += bytesByShadow(p, &c.shadowIn)
 	case t == nil:
 	case tag == segment.TagRMAInfo:
 		data := make([]byte, n)
 		c.relay.Delivered(p, data)
-		e.show(*t, c, false, false, data)
+		e.showData(*t, c, false, false, data)
 	case tag == segment.TagShutdown:
-		e.show(*t, c, false, true, nil)
+		e.showData(*t, c, false, true, nil)
 	case n > 0:
-		e.show(*t, c, false, false, p)
+		e.showData(*t, c, false, false, p)
 	}
 	c.wentIn += uint64(n)
 }
 
-// shadowed is how many bytes went by the shadow before a PROMOTE and after the one before it; of
-// are those before both.
-func shadowed(promote []byte, of *uint64) (more uint64) {
+// bytesByShadow is how many bytes went by the shadow before a PROMOTE and after the one before
+// it; of are those before both.
+func bytesByShadow(promote []byte, of *uint64) (more uint64) {
 	all := binary.LittleEndian.Uint64(promote)
 	more, *of = all-*of, all
 	return more
