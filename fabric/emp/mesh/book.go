@@ -57,8 +57,8 @@ type Rumor struct {
 	Endpoint netip.AddrPort `json:"endpoint"`
 }
 
-// sum is what a digest adds up.
-func (r Rumor) sum() uint64 {
+// digestSum returns what a digest adds up.
+func (r Rumor) digestSum() uint64 {
 	var b [10]byte
 	binary.LittleEndian.PutUint16(b[:], uint16(r.Node))
 	binary.LittleEndian.PutUint64(b[2:], uint64(r.Token))
@@ -95,15 +95,15 @@ type attempt struct {
 	wait    time.Duration
 }
 
-func pick[T any](first bool, a, b T) T {
+func pickFirst[T any](first bool, a, b T) T {
 	if first {
 		return a
 	}
 	return b
 }
 
-// fail puts the next attempt off, by a random time around the wait, which doubles.
-func (a *attempt) fail(now time.Time, rnd *rand.Rand) {
+// putOff puts the next attempt off, by a random time around the wait, which doubles.
+func (a *attempt) putOff(now time.Time, rnd *rand.Rand) {
 	a.dialing = false
 	a.wait = min(max(2*a.wait, firstRetry), lastRetry)
 	random := rand.Int64N
@@ -155,7 +155,7 @@ type book struct {
 
 func newBook(self Rumor, seeds int) *book {
 	return &book{self: self, seeds: make([]seed, seeds), nodes: make(map[fabric.NodeID]*entry), left: make(map[emp.Token]time.Time),
-		met: &turn{met: true}, tellers: make(map[fabric.NodeID]*turn), digest: self.sum()}
+		met: &turn{met: true}, tellers: make(map[fabric.NodeID]*turn), digest: self.digestSum()}
 }
 
 // target is whom to dial.
@@ -166,8 +166,8 @@ type target struct {
 	turn     *turn // whose it was
 }
 
-// due returns whom to dial now; dialed follows for each.
-func (b *book) due(now time.Time) (all []target) {
+// takeDue returns whom to dial now; noteDialed follows for each.
+func (b *book) takeDue(now time.Time) (all []target) {
 	if now.Before(b.nextDue) {
 		return nil
 	}
@@ -187,9 +187,9 @@ func (b *book) due(now time.Time) (all []target) {
 	}
 	for turns := b.turns(); len(turns) > 0; {
 		turns = slices.DeleteFunc(turns, func(t *turn) bool {
-			e := b.next(now, t)
+			e := b.takeFromTurn(now, t)
 			if e != nil {
-				all = append(all, b.dial(now, e))
+				all = append(all, b.noteDialing(now, e))
 			}
 			return e == nil
 		})
@@ -222,9 +222,9 @@ func (e *entry) endpoints() (all []netip.AddrPort) {
 	return all
 }
 
-// dialed says how an attempt ended: with ok met is the node that answered. If there is a connection
-// now, connected was called before.
-func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
+// noteDialed notes how an attempt ended: with ok met is the node that answered. If there is a
+// connection now, noteConnected was called before.
+func (b *book) noteDialed(now time.Time, t target, met fabric.NodeID, ok bool) {
 	b.nextDue = time.Time{}
 	b.dials--
 	if t.seed < 0 {
@@ -232,13 +232,13 @@ func (b *book) dialed(now time.Time, t target, met fabric.NodeID, ok bool) {
 			t.turn.dials--
 		}
 		if e := b.nodes[t.node]; e != nil && e.try.dialing {
-			e.try.fail(now, b.rnd)
-			b.wait(e)
+			e.try.putOff(now, b.rnd)
+			b.queueEntry(e)
 		}
 		return
 	}
 	s := &b.seeds[t.seed]
-	s.try.fail(now, b.rnd)
+	s.try.putOff(now, b.rnd)
 	if !ok || s.state == seedGone {
 		return
 	}
@@ -277,12 +277,12 @@ func (b *book) isUp(n fabric.NodeID) bool {
 	return e != nil && e.up
 }
 
-// connected says that there is a connection to a node.
-func (b *book) connected(now time.Time, r Rumor) {
+// noteConnected says that there is a connection to a node.
+func (b *book) noteConnected(now time.Time, r Rumor) {
 	b.nextDue = time.Time{}
 	e := b.nodes[r.Node]
 	if e != nil && e.up && e.Token != r.Token {
-		b.down(now, r.Node)
+		b.noteDown(now, r.Node)
 	}
 	if e == nil {
 		e = &entry{queueIndex: -1}
@@ -301,14 +301,14 @@ func (b *book) connected(now time.Time, r Rumor) {
 		e.up = true
 		i, _ := slices.BinarySearch(b.ups, r.Node)
 		b.ups = slices.Insert(b.ups, i, r.Node)
-		b.digest ^= e.sum()
+		b.digest ^= e.digestSum()
 		b.changed = now
 	}
 }
 
-// down says that there is no connection to a node any more. It is tried again at once. What it has
-// told others is forgotten.
-func (b *book) down(now time.Time, n fabric.NodeID) {
+// noteDown says that there is no connection to a node any more. It is tried again at once. What
+// it has told others is forgotten.
+func (b *book) noteDown(now time.Time, n fabric.NodeID) {
 	e := b.nodes[n]
 	if e == nil || !e.up {
 		return
@@ -317,11 +317,11 @@ func (b *book) down(now time.Time, n fabric.NodeID) {
 	e.up = false
 	i, _ := slices.BinarySearch(b.ups, n)
 	b.ups = slices.Delete(b.ups, i, i+1)
-	b.digest ^= e.sum()
+	b.digest ^= e.digestSum()
 	e.heard, b.changed = now, now
 	e.try.wait = 0
-	e.try.fail(now, b.rnd)
-	b.wait(e)
+	e.try.putOff(now, b.rnd)
+	b.queueEntry(e)
 	b.forgetReports(n)
 }
 
@@ -335,28 +335,28 @@ func (b *book) forgetReports(n fabric.NodeID) {
 	for _, e := range t.told {
 		e.reports = slices.DeleteFunc(e.reports, func(r report) bool { return r.teller == n })
 		if len(e.reports) == 0 {
-			b.remove(e)
+			b.removeEntry(e)
 			continue
 		}
 		if e.turn == t { // another one tells of it, too
 			e.leaveQueue()
 			e.turn = b.tellers[e.reports[0].teller]
-			b.wait(e)
+			b.queueEntry(e)
 		}
 	}
 }
 
-// leaves says that a node has said that it leaves.
-func (b *book) leaves(now time.Time, n fabric.NodeID) {
-	b.down(now, n)
+// noteLeaving says that a node has said that it leaves.
+func (b *book) noteLeaving(now time.Time, n fabric.NodeID) {
+	b.noteDown(now, n)
 	if e := b.nodes[n]; e != nil {
 		b.left[e.Token] = now
-		b.remove(e)
+		b.removeEntry(e)
 	}
 }
 
-// remove takes a node out of the book that is not up.
-func (b *book) remove(e *entry) {
+// removeEntry takes a node out of the book that is not up.
+func (b *book) removeEntry(e *entry) {
 	e.leaveQueue()
 	for _, r := range e.reports {
 		if t := b.tellers[r.teller]; t != nil {
@@ -367,8 +367,8 @@ func (b *book) remove(e *entry) {
 	b.removed = append(b.removed, e.Node)
 }
 
-// learn takes a member's rumors, and reports whether any was new.
-func (b *book) learn(now time.Time, teller fabric.NodeID, rumors []Rumor) (news bool) {
+// learnRumors takes a member's rumors, and reports whether any was new.
+func (b *book) learnRumors(now time.Time, teller fabric.NodeID, rumors []Rumor) (news bool) {
 	for _, r := range rumors {
 		_, left := b.left[r.Token]
 		e := b.nodes[r.Node]
@@ -433,18 +433,18 @@ func (b *book) noteReport(now time.Time, teller fabric.NodeID, e *entry, r Rumor
 func (b *book) bringForward(now time.Time, e *entry, r Rumor) bool {
 	switch {
 	case e.try.next.IsZero(): // it is new
-		e.try.next = now.Add(pick(b.self.Node > r.Node, settle, yield))
+		e.try.next = now.Add(pickFirst(b.self.Node > r.Node, settle, yield))
 	case now.Sub(e.hurried) < lastRetry:
 		return false
 	case e.Token != r.Token: // it may have begun anew
 		e.try.wait = 0
-		if next := now.Add(pick(b.self.Node > r.Node, settle, yield)); next.Before(e.try.next) {
+		if next := now.Add(pickFirst(b.self.Node > r.Node, settle, yield)); next.Before(e.try.next) {
 			e.try.next = next
 		}
 	case e.try.wait > firstRetry:
 		dialing := e.try.dialing
 		e.try.wait = 0
-		e.try.fail(now, b.rnd)
+		e.try.putOff(now, b.rnd)
 		e.try.dialing = dialing
 	default:
 		return false
@@ -455,7 +455,7 @@ func (b *book) bringForward(now time.Time, e *entry, r Rumor) bool {
 	if !e.met {
 		e.Token, e.Since = r.Token, r.Since
 	}
-	b.wait(e)
+	b.queueEntry(e)
 	return true
 }
 
@@ -468,8 +468,8 @@ func (b *book) rumors() []Rumor {
 	return all
 }
 
-// sync says with whom to compare digests now, if it is time for that.
-func (b *book) sync(now time.Time) (with fabric.NodeID, ok bool) {
+// nextSync says with whom to compare digests now, if it is time for that.
+func (b *book) nextSync(now time.Time) (with fabric.NodeID, ok bool) {
 	pause := slowSync
 	if now.Sub(b.changed) < unsettled {
 		pause = fastSync

@@ -27,17 +27,17 @@ func newTestBook(self, seeds int) *book {
 func TestBookAttempts(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTestBook(5, 1)
-	at := func(d time.Duration) []target { return b.due(now.Add(d)) }
+	at := func(d time.Duration) []target { return b.takeDue(now.Add(d)) }
 	if due := at(0); len(due) != 1 || due[0].seed != 0 || len(at(0)) != 0 {
 		t.Errorf("the seed, once: %v", due)
 	}
-	b.dialed(now, target{seed: 0}, 3, true)
-	b.connected(now, rumor(3, 1))
+	b.noteDialed(now, target{seed: 0}, 3, true)
+	b.noteConnected(now, rumor(3, 1))
 	if due := at(time.Hour); len(due) != 0 {
 		t.Errorf("it is there: %v", due)
 	}
 	// The higher ID goes first.
-	b.learn(now, 3, []Rumor{rumor(2, 1), rumor(9, 1), rumor(5, 7)})
+	b.learnRumors(now, 3, []Rumor{rumor(2, 1), rumor(9, 1), rumor(5, 7)})
 	if due := at(settle); len(due) != 1 || due[0].node != 2 {
 		t.Errorf("%v", due)
 	}
@@ -48,9 +48,9 @@ func TestBookAttempts(t *testing.T) {
 	// Attempts that fail come later and later, but not too late.
 	late := now
 	for range 20 {
-		b.dialed(late, due[0], 0, false)
+		b.noteDialed(late, due[0], 0, false)
 		before := late
-		for due = b.due(late); len(due) == 0; due = b.due(late) {
+		for due = b.takeDue(late); len(due) == 0; due = b.takeDue(late) {
 			late = late.Add(50 * time.Millisecond)
 			if late.Sub(before) > 2*lastRetry {
 				t.Fatal("not tried again")
@@ -60,13 +60,13 @@ func TestBookAttempts(t *testing.T) {
 	if b.nodes[9].try.wait != lastRetry {
 		t.Errorf("%v", b.nodes[9].try.wait)
 	}
-	b.dialed(late, due[0], 0, false)
+	b.noteDialed(late, due[0], 0, false)
 	// Somebody reached it: it is tried soon.
-	if !b.learn(late, 3, []Rumor{rumor(9, 1)}) || b.nodes[9].try.next.Sub(late) > firstRetry*5/4 {
+	if !b.learnRumors(late, 3, []Rumor{rumor(9, 1)}) || b.nodes[9].try.next.Sub(late) > firstRetry*5/4 {
 		t.Errorf("%v", b.nodes[9].try)
 	}
 	// Nobody speaks of it for long: forgotten.
-	if b.due(late.Add(forget + time.Minute)); b.nodes[9] != nil {
+	if b.takeDue(late.Add(forget + time.Minute)); b.nodes[9] != nil {
 		t.Error("not forgotten")
 	}
 }
@@ -74,37 +74,37 @@ func TestBookAttempts(t *testing.T) {
 func TestBookLives(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTestBook(5, 0)
-	b.connected(now, rumor(2, 10))
+	b.noteConnected(now, rumor(2, 10))
 	digest := b.digest
-	b.learn(now, 3, []Rumor{rumor(2, 20)})
+	b.learnRumors(now, 3, []Rumor{rumor(2, 20)})
 	if !b.isUp(2) || b.nodes[2].Token != 10 {
 		t.Error("a rumor ends a connection")
 	}
-	b.down(now, 2)
-	b.learn(now, 3, []Rumor{rumor(2, 5)})
+	b.noteDown(now, 2)
+	b.learnRumors(now, 3, []Rumor{rumor(2, 5)})
 	if b.nodes[2].Token != 10 {
 		t.Error("an earlier life is believed")
 	}
-	b.learn(now, 3, []Rumor{rumor(2, 20)})
+	b.learnRumors(now, 3, []Rumor{rumor(2, 20)})
 	if e := b.nodes[2]; e.Token != 10 || e.try.next.Sub(now) > yield || e.try.wait != 0 || b.isUp(2) {
 		t.Errorf("a later life is believed before it is met, or not looked for: %+v", e)
 	}
-	b.connected(now, rumor(2, 20))
+	b.noteConnected(now, rumor(2, 20))
 	if b.digest == digest {
 		t.Error("the digest does not tell lives apart")
 	}
-	b.leaves(now, 2)
-	if b.learn(now, 3, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.sum() {
+	b.noteLeaving(now, 2)
+	if b.learnRumors(now, 3, []Rumor{rumor(2, 20)}); b.nodes[2] != nil || len(b.ups) != 0 || b.digest != b.self.digestSum() {
 		t.Errorf("it has left: %+v", b.nodes[2])
 	}
-	if b.learn(now, 3, []Rumor{rumor(2, 30)}); b.nodes[2] == nil {
+	if b.learnRumors(now, 3, []Rumor{rumor(2, 30)}); b.nodes[2] == nil {
 		t.Error("it may come back")
 	}
 	for i := range 2 * maxTellers {
 		r := rumor(3, 1)
 		r.Endpoint = netip.AddrPortFrom(r.Endpoint.Addr(), uint16(1+i))
-		b.learn(now, fabric.NodeID(10+i), []Rumor{r})
-		b.learn(now, 10, []Rumor{r})
+		b.learnRumors(now, fabric.NodeID(10+i), []Rumor{r})
+		b.learnRumors(now, 10, []Rumor{r})
 	}
 	if n := len(b.nodes[3].endpoints()); n != maxTellers {
 		t.Errorf("%d addresses", n)
@@ -114,7 +114,7 @@ func TestBookLives(t *testing.T) {
 func TestGate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var g gate
-	in := func(a string) bool { return g.enter(now, netip.MustParseAddr(a)) }
+	in := func(a string) bool { return g.takePlace(now, netip.MustParseAddr(a)) }
 	for i := range maxPerSource {
 		if !in("192.0.2.1") {
 			t.Fatalf("%d", i)
@@ -123,11 +123,11 @@ func TestGate(t *testing.T) {
 	if in("192.0.2.1") || !in("192.0.2.2") {
 		t.Error("the bound is that of a source")
 	}
-	g.leave(now, netip.MustParseAddr("192.0.2.1"), caller{believed: true})
+	g.giveBack(now, netip.MustParseAddr("192.0.2.1"), caller{believed: true})
 	if !in("::ffff:192.0.2.1") || in("192.0.2.1") {
 		t.Error("one place was given back")
 	}
-	g.leave(now, netip.MustParseAddr("192.0.2.1"), caller{})
+	g.giveBack(now, netip.MustParseAddr("192.0.2.1"), caller{})
 	if in("192.0.2.1") {
 		t.Error("a stranger's place is free at once")
 	}
@@ -136,7 +136,7 @@ func TestGate(t *testing.T) {
 		t.Error("and never again")
 	}
 	for i := range maxPerSource { // one IPv6 network
-		if a := netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}); !g.enter(now, a) {
+		if a := netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}); !g.takePlace(now, a) {
 			t.Fatalf("%v", a)
 		}
 	}
@@ -144,7 +144,7 @@ func TestGate(t *testing.T) {
 		t.Error("the bound is that of a network")
 	}
 	for i := 0; g.total < maxHalfOpen; i++ {
-		if !g.enter(now, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})) {
+		if !g.takePlace(now, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})) {
 			t.Fatal(i)
 		}
 	}
@@ -162,11 +162,11 @@ func TestGatePacesMembers(t *testing.T) {
 	// come is how many of n visits of a node gave their place back at once.
 	come := func(n int, who caller) (free int) {
 		for range n {
-			if !g.enter(now, at) {
+			if !g.takePlace(now, at) {
 				t.Fatal("no place")
 			}
 			before := g.total
-			g.leave(now, at, who)
+			g.giveBack(now, at, who)
 			free += before - g.total
 		}
 		return free
@@ -195,7 +195,7 @@ func TestGatePacesMembers(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	for i := range 3 * maxAllowances {
-		g.allow(now, fabric.NodeID(100+i))
+		g.takeAllowance(now, fabric.NodeID(100+i))
 		now = now.Add(time.Second)
 	}
 	if len(g.members) > maxAllowances {
@@ -212,16 +212,16 @@ func TestMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back news
-	if err := receive(bytes.NewReader(b), maxMessage, &back); err != nil || !reflect.DeepEqual(back, m) {
+	if err := receiveMessage(bytes.NewReader(b), maxMessage, &back); err != nil || !reflect.DeepEqual(back, m) {
 		t.Errorf("%+v, %v, want %+v", back, err, m)
 	}
 	for n := range b {
-		err := receive(bytes.NewReader(b[:n]), maxMessage, new(news))
+		err := receiveMessage(bytes.NewReader(b[:n]), maxMessage, new(news))
 		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
-	if err := receive(bytes.NewReader(b), 10, new(news)); !errors.Is(err, emp.ErrHello) {
+	if err := receiveMessage(bytes.NewReader(b), 10, new(news)); !errors.Is(err, emp.ErrHello) {
 		t.Errorf("too long: %v", err)
 	}
 	all := make([]Rumor, maxRumors)
@@ -243,10 +243,10 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var n news
-		if receive(bytes.NewReader(b), maxMessage, &n) == nil {
-			newTestBook(1, 0).learn(time.Unix(1000, 0), 3, n.Rumors)
+		if receiveMessage(bytes.NewReader(b), maxMessage, &n) == nil {
+			newTestBook(1, 0).learnRumors(time.Unix(1000, 0), 3, n.Rumors)
 		}
 		var h hello
-		_ = receive(bytes.NewReader(b), maxHello, &h)
+		_ = receiveMessage(bytes.NewReader(b), maxHello, &h)
 	})
 }

@@ -43,7 +43,7 @@ type allowance struct {
 	at   time.Time
 }
 
-func (a allowance) now(now time.Time) float64 {
+func (a allowance) allowanceAt(now time.Time) float64 {
 	return min(burst, a.left+refill*max(0, now.Sub(a.at).Seconds()))
 }
 
@@ -78,10 +78,10 @@ func sourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// enter takes a place; false: there is none.
-func (g *gate) enter(now time.Time, from netip.Addr) bool {
+// takePlace takes a place; false: there is none.
+func (g *gate) takePlace(now time.Time, from netip.Addr) bool {
 	for len(g.held) > 0 && !now.Before(g.held[0].until) {
-		g.release(g.held[0].source)
+		g.releasePrefix(g.held[0].source)
 		g.held = g.held[1:]
 	}
 	p := sourceOf(from)
@@ -96,28 +96,28 @@ func (g *gate) enter(now time.Time, from netip.Addr) bool {
 	return true
 }
 
-// leave gives a place back: at once if the caller is believed and has not come too often.
-func (g *gate) leave(now time.Time, from netip.Addr, who caller) {
-	if who.believed && (!who.certified || g.allow(now, who.node)) {
-		g.release(sourceOf(from))
+// giveBack gives a place back: at once if the caller is believed and has not come too often.
+func (g *gate) giveBack(now time.Time, from netip.Addr, who caller) {
+	if who.believed && (!who.certified || g.takeAllowance(now, who.node)) {
+		g.releasePrefix(sourceOf(from))
 		return
 	}
 	g.held = append(g.held, hold{now.Add(penance), sourceOf(from)})
 }
 
-// allow takes one of a member's allowance; false: there is none.
-func (g *gate) allow(now time.Time, n fabric.NodeID) bool {
+// takeAllowance takes one of a member's allowance; false: there is none.
+func (g *gate) takeAllowance(now time.Time, n fabric.NodeID) bool {
 	a, known := g.members[n]
 	if !known {
 		if len(g.members) >= maxAllowances {
-			maps.DeleteFunc(g.members, func(_ fabric.NodeID, a allowance) bool { return a.now(now) >= burst })
+			maps.DeleteFunc(g.members, func(_ fabric.NodeID, a allowance) bool { return a.allowanceAt(now) >= burst })
 		}
 		if g.members == nil {
 			g.members = make(map[fabric.NodeID]allowance)
 		}
 		a.left = burst
 	}
-	left := a.now(now)
+	left := a.allowanceAt(now)
 	ok := left >= 1
 	if ok {
 		left--
@@ -126,7 +126,7 @@ func (g *gate) allow(now time.Time, n fabric.NodeID) bool {
 	return ok
 }
 
-func (g *gate) release(p netip.Prefix) {
+func (g *gate) releasePrefix(p netip.Prefix) {
 	g.total--
 	if g.sources[p]--; g.sources[p] == 0 {
 		delete(g.sources, p)

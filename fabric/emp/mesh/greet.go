@@ -42,8 +42,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// secure returns conn encrypted and the other side's certificate, or as it is and nil.
-func (m *Mesh) secure(conn net.Conn, server bool) (net.Conn, *identity.Peer, error) {
+// secureConn returns conn encrypted and the other side's certificate, or as it is and nil.
+func (m *Mesh) secureConn(conn net.Conn, server bool) (net.Conn, *identity.Peer, error) {
 	if err := conn.SetDeadline(time.Now().Add(greetTime)); err != nil {
 		return nil, nil, err
 	}
@@ -56,14 +56,14 @@ func (m *Mesh) secure(conn net.Conn, server bool) (net.Conn, *identity.Peer, err
 	}
 	c := side(sealed.Under(conn), m.cfg.Store.TLS())
 	if err := c.Handshake(); err != nil {
-		return nil, nil, explain(err)
+		return nil, nil, explainGreeting(err)
 	}
 	p, err := m.cfg.Store.PeerOf(c.ConnectionState())
 	return c, &p, err
 }
 
-// explain says about a greeting that failed what to do.
-func explain(err error) error {
+// explainGreeting says about a greeting that failed what to do.
+func explainGreeting(err error) error {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record), errors.Is(err, emp.ErrHello):
@@ -73,11 +73,11 @@ func explain(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer within %v: %w", greetTime, os.ErrDeadlineExceeded)
 	}
-	return plain(identity.Reason(err))
+	return withoutPorts(identity.Reason(err))
 }
 
-// greetings is what this side says.
-func (m *Mesh) greetings(h hello) hello {
+// ownHello returns what this side says.
+func (m *Mesh) ownHello(h hello) hello {
 	h.Fabric, h.Self, h.Clock = m.cfg.Fabric, m.cfg.Self, time.Now().UnixNano()
 	at := m.Addr()
 	h.Port = at.Port()
@@ -87,12 +87,12 @@ func (m *Mesh) greetings(h hello) hello {
 	return h
 }
 
-// connect dials and exchanges hellos. The connection has a deadline still.
-func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn, reply hello, p *identity.Peer, err error) {
+// connectTo dials and exchanges hellos. The connection has a deadline still.
+func (m *Mesh) connectTo(ctx context.Context, addr string, h hello) (conn net.Conn, reply hello, p *identity.Peer, err error) {
 	d := net.Dialer{Timeout: dialTime, Control: m.cfg.Control}
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, reply, nil, &silence{plain(err)}
+		return nil, reply, nil, &silence{withoutPorts(err)}
 	}
 	defer func() {
 		if err != nil {
@@ -100,14 +100,14 @@ func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn
 		}
 	}()
 	defer ctxend.Do(ctx, func() { raw.Close() })()
-	if conn, p, err = m.secure(raw, false); err != nil {
+	if conn, p, err = m.secureConn(raw, false); err != nil {
 		return nil, reply, nil, err
 	}
-	if err = send(conn, m.greetings(h)); err == nil {
-		err = receive(conn, maxHello, &reply)
+	if err = sendMessage(conn, m.ownHello(h)); err == nil {
+		err = receiveMessage(conn, maxHello, &reply)
 	}
 	if err != nil {
-		return nil, reply, nil, explain(err)
+		return nil, reply, nil, explainGreeting(err)
 	}
 	switch {
 	case reply.Code == codeSelf:
@@ -115,13 +115,13 @@ func (m *Mesh) connect(ctx context.Context, addr string, h hello) (conn net.Conn
 	case reply.Code == codeTwice:
 		return nil, reply, nil, errTwice
 	case reply.Refused != "":
-		return nil, reply, nil, &refusal{fmt.Errorf("%w: %s", emp.ErrRefused, clean(reply.Refused)), reply.Code == codeFinal}
+		return nil, reply, nil, &refusal{fmt.Errorf("%w: %s", emp.ErrRefused, cleanWords(reply.Refused)), reply.Code == codeFinal}
 	}
 	return conn, reply, p, nil
 }
 
-// clean makes another's words fit to be shown.
-func clean(s string) string {
+// cleanWords makes another's words fit to be shown.
+func cleanWords(s string) string {
 	b := []rune(s[:min(len(s), 300)])
 	for i, r := range b {
 		if r < ' ' || r == 0x7f || r == 0xfffd {
@@ -131,14 +131,14 @@ func clean(s string) string {
 	return string(b)
 }
 
-// dial connects to a member, and returns who it is. For kindControl it returns the session.
-func (m *Mesh) dial(ctx context.Context, addr string, h hello) (*session, fabric.NodeID, error) {
-	conn, reply, p, err := m.connect(ctx, addr, h)
+// dialMember connects to a member, and returns who it is. For kindControl it returns the session.
+func (m *Mesh) dialMember(ctx context.Context, addr string, h hello) (*session, fabric.NodeID, error) {
+	conn, reply, p, err := m.connectTo(ctx, addr, h)
 	met := reply.Self.Node
 	if err != nil {
 		return nil, met, err
 	}
-	if err = m.judge(reply, p); err == nil {
+	if err = m.judgeHello(reply, p); err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil || h.Kind == kindAsk {
@@ -150,31 +150,31 @@ func (m *Mesh) dial(ctx context.Context, addr string, h hello) (*session, fabric
 	return s, met, nil
 }
 
-// answer is the greeting of the side that was connected to. It returns the function that serves the
-// connection from then on. who is a stranger if its key is not trusted, or it is no node.
-func (m *Mesh) answer(raw net.Conn) (serve func(context.Context), who caller, err error) {
-	conn, p, err := m.secure(raw, true)
+// answerGreeting greets on the side that was connected to. It returns the function that serves
+// the connection from then on. who is a stranger if its key is not trusted, or it is no node.
+func (m *Mesh) answerGreeting(raw net.Conn) (serve func(context.Context), who caller, err error) {
+	conn, p, err := m.secureConn(raw, true)
 	if err != nil {
 		return nil, who, err
 	}
 	var h hello
-	if err := receive(conn, maxHello, &h); err != nil {
+	if err := receiveMessage(conn, maxHello, &h); err != nil {
 		if errors.Is(err, emp.ErrVersion) { // a header is enough to tell it so
-			_ = send(conn, hello{Refused: err.Error(), Code: codeFinal})
+			_ = sendMessage(conn, hello{Refused: err.Error(), Code: codeFinal})
 		}
-		return nil, who, explain(err)
+		return nil, who, explainGreeting(err)
 	}
 	who = callerOf(p)
-	reply := m.greetings(hello{Kind: h.Kind})
-	if err = m.judge(h, p); err == nil {
-		serve, err = m.admit(conn, h, p, &reply)
+	reply := m.ownHello(hello{Kind: h.Kind})
+	if err = m.judgeHello(h, p); err == nil {
+		serve, err = m.admitConn(conn, h, p, &reply)
 	}
 	if err != nil {
 		reply.Refused, reply.Code = err.Error(), codeOf(err)
-		_ = send(conn, reply) // it may be gone
+		_ = sendMessage(conn, reply) // it may be gone
 		return nil, who, err
 	}
-	if err = send(conn, reply); err == nil {
+	if err = sendMessage(conn, reply); err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
@@ -197,29 +197,29 @@ func codeOf(err error) string {
 	return ""
 }
 
-// admit returns what serves the connection of a member after the reply, in which it enters
+// admitConn returns what serves the connection of a member after the reply, in which it enters
 // what belongs there.
-func (m *Mesh) admit(conn net.Conn, h hello, p *identity.Peer, reply *hello) (serve func(context.Context), err error) {
+func (m *Mesh) admitConn(conn net.Conn, h hello, p *identity.Peer, reply *hello) (serve func(context.Context), err error) {
 	switch h.Kind {
 	case kindAsk:
-		return func(context.Context) { conn.Close() }, m.contest(h.Self, endpointOf(conn, h))
+		return func(context.Context) { conn.Close() }, m.contestID(h.Self, endpointOf(conn, h))
 	case kindData:
-		return m.part(conn, h)
+		return m.servePart(conn, h)
 	case kindControl:
 	default:
-		return nil, fmt.Errorf("%w: a connection of the kind %q", emp.ErrHello, clean(h.Kind))
+		return nil, fmt.Errorf("%w: a connection of the kind %q", emp.ErrHello, cleanWords(h.Kind))
 	}
-	if !m.running() {
+	if !m.isRunning() {
 		return nil, errors.New("the peer is still starting")
 	}
 	at := endpointOf(conn, h)
-	if err := m.contest(h.Self, at); err != nil {
+	if err := m.contestID(h.Self, at); err != nil {
 		return nil, err
 	}
 	s := m.newSession(conn, h, p, at)
 	s.shared, s.cookie = m.isLocal(h.Self), rand.Text()
 	reply.Shared, reply.Cookie = s.shared, s.cookie
-	return s.run, m.register(s)
+	return s.run, m.registerSession(s)
 }
 
 // endpointOf returns where a node that has connected listens, by its hello.
@@ -230,27 +230,27 @@ func endpointOf(conn net.Conn, h hello) netip.AddrPort {
 	return netip.AddrPortFrom(addrPort(conn.RemoteAddr()).Addr(), h.Port)
 }
 
-// judge says why this node and the other one cannot be in one fabric.
-func (m *Mesh) judge(h hello, p *identity.Peer) error {
+// judgeHello says why this node and the other one cannot be in one fabric.
+func (m *Mesh) judgeHello(h hello, p *identity.Peer) error {
 	self, it := m.cfg.Self, h.Self
 	final := func(format string, args ...any) error { return &refusal{fmt.Errorf(format, args...), true} }
 	if d := time.Since(time.Unix(0, h.Clock)); d.Abs() > slowClock+greetTime {
-		m.tell("clocks differ: certificates may seem to be out of time; set the clocks of both hosts (NTP)", fmt.Sprintf("node %d", it.Node),
-			fmt.Errorf("the clock of node %d is %v %s", it.Node, d.Abs().Round(time.Minute), pick(d > 0, "behind", "ahead")))
+		m.logOnce("clocks differ: certificates may seem to be out of time; set the clocks of both hosts (NTP)", fmt.Sprintf("node %d", it.Node),
+			fmt.Errorf("the clock of node %d is %v %s", it.Node, d.Abs().Round(time.Minute), pickFirst(d > 0, "behind", "ahead")))
 	}
 	switch {
 	case h.Fabric != m.cfg.Fabric:
-		return final("%w: node %d is of fabric %s, node %d of fabric %s: use the same --fabric", identity.ErrFabric, it.Node, clean(h.Fabric), self.Node, m.cfg.Fabric)
+		return final("%w: node %d is of fabric %s, node %d of fabric %s: use the same --fabric", identity.ErrFabric, it.Node, cleanWords(h.Fabric), self.Node, m.cfg.Fabric)
 	case p != nil && p.Node != it.Node:
 		return final("%w: it claims to be node %d, but its certificate is for node %d", identity.ErrNode, it.Node, p.Node)
 	case it.Node == self.Node && it.Token == self.Token:
 		return errSelf
 	case it.Node == self.Node:
-		return &refusal{taken(it.Node, ""), true}
+		return &refusal{errTaken(it.Node, ""), true}
 	case it.Topology != self.Topology:
-		return final("%w: node %d has the topology %q, node %d %q: use the same", emp.ErrConfig, it.Node, clean(it.Topology), self.Node, self.Topology)
-	case it.MAC != "" && self.MAC != "" && prefix(it.MAC) != prefix(self.MAC):
-		return final("%w: node %d has the MAC address %s, node %d %s: use the same MAC prefix", emp.ErrConfig, it.Node, clean(it.MAC), self.Node, self.MAC)
+		return final("%w: node %d has the topology %q, node %d %q: use the same", emp.ErrConfig, it.Node, cleanWords(it.Topology), self.Node, self.Topology)
+	case it.MAC != "" && self.MAC != "" && macPrefix(it.MAC) != macPrefix(self.MAC):
+		return final("%w: node %d has the MAC address %s, node %d %s: use the same MAC prefix", emp.ErrConfig, it.Node, cleanWords(it.MAC), self.Node, self.MAC)
 	}
 	others := append(m.cfg.Local(), self)
 	m.mu.Lock()
@@ -273,16 +273,17 @@ func (m *Mesh) judge(h hello, p *identity.Peer) error {
 	return nil
 }
 
-// taken says that a node cannot have its ID, and where the node is that has it, if that is known.
-func taken(id fabric.NodeID, where string) error {
+// errTaken says that a node cannot have its ID, and where the node is that has it, if that is
+// known.
+func errTaken(id fabric.NodeID, where string) error {
 	if where != "" {
 		where = " by a node at " + where
 	}
 	return fmt.Errorf("node ID %d: %w%s: choose another with --node, or another key", id, fabric.ErrInUse, where)
 }
 
-// prefix is what the MAC addresses of a fabric have in common: all but the node ID.
-func prefix(mac string) string {
+// macPrefix returns what the MAC addresses of a fabric have in common: all but the node ID.
+func macPrefix(mac string) string {
 	const nodePart = len(":00:01")
 	return mac[:max(0, len(mac)-nodePart)]
 }
@@ -300,12 +301,12 @@ func (m *Mesh) isLocal(d emp.Description) bool {
 // contestTime is how long a node has to show that it lives when another one claims its ID.
 const contestTime = 3 * time.Second
 
-// contest says why a node cannot have its ID: another living node has it, which is told the address
-// of the newcomer. A holder that does not live is given up.
-func (m *Mesh) contest(d emp.Description, at netip.AddrPort) error {
+// contestID says why a node cannot have its ID: another living node has it, which is told the
+// address of the newcomer. A holder that does not live is given up.
+func (m *Mesh) contestID(d emp.Description, at netip.AddrPort) error {
 	for _, l := range m.cfg.Local() {
 		if l.Node == d.Node && l.Token != d.Token {
-			return &refusal{taken(d.Node, fmt.Sprintf("the same host as node %d", m.cfg.Self.Node)), true}
+			return &refusal{errTaken(d.Node, fmt.Sprintf("the same host as node %d", m.cfg.Self.Node)), true}
 		}
 	}
 	m.mu.Lock()
@@ -314,9 +315,9 @@ func (m *Mesh) contest(d emp.Description, at netip.AddrPort) error {
 	if old == nil || old.desc.Token == d.Token {
 		return nil
 	}
-	if old.lives(contestTime) {
-		old.tell(news{Rival: &at})
-		return &refusal{taken(d.Node, old.endpoint.String()), true}
+	if old.isAlive(contestTime) {
+		old.queueNews(news{Rival: &at})
+		return &refusal{errTaken(d.Node, old.endpoint.String()), true}
 	}
 	old.end(errors.New("the peer has restarted"))
 	return nil

@@ -26,7 +26,7 @@ func (m *Mesh) setGroup(a netip.Addr, member bool) {
 		delete(m.groups, a)
 	}
 	for _, s := range m.sessions {
-		s.tell(m.groupsLocked())
+		s.queueNews(m.groupsLocked())
 	}
 }
 

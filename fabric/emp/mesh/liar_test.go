@@ -27,36 +27,36 @@ func TestLiar(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTestBook(1, 0)
 	for _, n := range []int{liar, honest} {
-		b.connected(now, rumor(n, 1))
+		b.noteConnected(now, rumor(n, 1))
 	}
 	for n := 100; n < 60000; n += 1000 {
 		var all []Rumor
 		for i := range 1000 {
 			all = append(all, lie(n+i, emp.Token(n+i)))
 		}
-		b.learn(now, liar, all)
+		b.learnRumors(now, liar, all)
 	}
 	if len(b.nodes) != maxTold+2 || b.ignored == 0 {
 		t.Errorf("%d nodes are known, %d rumors ignored", len(b.nodes), b.ignored)
 	}
 	now = now.Add(yield)
-	due := b.due(now) // and none of them answers
+	due := b.takeDue(now) // and none of them answers
 	if len(due) != tellerDials {
 		t.Errorf("%d are dialed", len(due))
 	}
 	if b.nextDue.Sub(now) < time.Minute {
 		t.Errorf("it looks again in %v, with no attempt at its end", b.nextDue.Sub(now))
 	}
-	b.learn(now, honest, []Rumor{rumor(60001, 1), lie(200, 4711)})
-	if due = b.due(now.Add(yield)); !slices.ContainsFunc(due, func(t target) bool { return t.node == 60001 }) {
+	b.learnRumors(now, honest, []Rumor{rumor(60001, 1), lie(200, 4711)})
+	if due = b.takeDue(now.Add(yield)); !slices.ContainsFunc(due, func(t target) bool { return t.node == 60001 }) {
 		t.Errorf("the one that is there is not dialed: %v", due)
 	}
-	b.down(now, liar)
+	b.noteDown(now, liar)
 	if len(b.nodes) != 4 || b.nodes[200] == nil || b.nodes[60001] == nil || len(b.tellers) != 1 {
 		t.Errorf("with it: %d nodes, %d tellers", len(b.nodes), len(b.tellers))
 	}
 	for range 100 { // the one that another has reported, too, goes on in that one's turn
-		if due = b.due(now.Add(time.Hour)); len(due) > 0 {
+		if due = b.takeDue(now.Add(time.Hour)); len(due) > 0 {
 			break
 		}
 	}
@@ -71,10 +71,10 @@ func attempts(b *book, begin time.Time, d time.Duration, f func(now time.Time)) 
 	for now := begin; now.Sub(begin) < d; now = now.Add(100 * time.Millisecond) {
 		f(now)
 		for {
-			due := b.due(now)
+			due := b.takeDue(now)
 			for _, t := range due {
 				all = append(all, t)
-				b.dialed(now, t, 0, false)
+				b.noteDialed(now, t, 0, false)
 			}
 			if len(due) == 0 {
 				break
@@ -88,7 +88,7 @@ func attempts(b *book, begin time.Time, d time.Duration, f func(now time.Time)) 
 func TestLiarsRate(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	b := newTestBook(1, 0)
-	b.connected(begin, rumor(liar, 1))
+	b.noteConnected(begin, rumor(liar, 1))
 	token := emp.Token(100)
 	all := attempts(b, begin, time.Minute, func(now time.Time) {
 		var all []Rumor
@@ -96,16 +96,16 @@ func TestLiarsRate(t *testing.T) {
 			token++
 			all = append(all, lie(100+n, token))
 		}
-		b.learn(now, liar, all)
+		b.learnRumors(now, liar, all)
 	})
 	if most := dialBurst + int(time.Minute/dialPause) + tellerDials; len(all) == 0 || len(all) > most {
 		t.Errorf("%d attempts in a minute, %d may be", len(all), most)
 	}
 	b = newTestBook(1, 0)
-	b.connected(begin, rumor(liar, 1))
+	b.noteConnected(begin, rumor(liar, 1))
 	all = attempts(b, begin, time.Minute, func(now time.Time) {
 		token++
-		b.learn(now, liar, []Rumor{lie(100, token)})
+		b.learnRumors(now, liar, []Rumor{lie(100, token)})
 	})
 	if most := 6 * 12; len(all) > most { // each 10 s anew, and doubling from 250 ms on
 		t.Errorf("%d attempts to reach one", len(all))
@@ -118,18 +118,18 @@ func TestSinceOfOthers(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	for _, met := range []bool{false, true} {
 		b := newTestBook(1, 0)
-		b.connected(begin, rumor(liar, 1))
-		b.connected(begin, rumor(honest, 1))
+		b.noteConnected(begin, rumor(liar, 1))
+		b.noteConnected(begin, rumor(honest, 1))
 		if met {
-			b.connected(begin, rumor(50, 1))
-			b.down(begin, 50)
+			b.noteConnected(begin, rumor(50, 1))
+			b.noteDown(begin, 50)
 		}
 		token := emp.Token(100)
 		all := attempts(b, begin, time.Minute, func(now time.Time) {
 			token++
-			b.learn(now, liar, []Rumor{lie(50, token)})
+			b.learnRumors(now, liar, []Rumor{lie(50, token)})
 			if !met {
-				b.learn(now, honest, []Rumor{rumor(50, 2)})
+				b.learnRumors(now, honest, []Rumor{rumor(50, 2)})
 			}
 		})
 		there := 0
@@ -141,7 +141,7 @@ func TestSinceOfOthers(t *testing.T) {
 		if there < len(all)/3 {
 			t.Errorf("met: %v: %d of %d attempts go where it is", met, there, len(all))
 		}
-		if b.connected(begin, rumor(50, 3)); !b.isUp(50) || b.nodes[50].Since != 3 {
+		if b.noteConnected(begin, rumor(50, 3)); !b.isUp(50) || b.nodes[50].Since != 3 {
 			t.Errorf("met: %v: %+v", met, b.nodes[50])
 		}
 		if n := len(b.met.queue); n != 0 {
@@ -159,7 +159,7 @@ func TestBudget(t *testing.T) {
 	for range 10000 {
 		took := 10 * time.Millisecond
 		now = now.Add(took)
-		w := b.spend(now, took)
+		w := b.spendTime(now, took)
 		if w > workPause {
 			t.Fatalf("a pause of %v", w)
 		}
@@ -172,11 +172,11 @@ func TestBudget(t *testing.T) {
 	b = budget{}
 	for range 1000 {
 		now = now.Add(time.Millisecond)
-		if w := b.spend(now, 100*time.Microsecond); w != 0 {
+		if w := b.spendTime(now, 100*time.Microsecond); w != 0 {
 			t.Fatalf("one that takes little waits %v", w)
 		}
 	}
-	if b.spend(now, time.Hour) > workPause || b.due.Sub(now) > workBurst+workPause {
+	if b.spendTime(now, time.Hour) > workPause || b.due.Sub(now) > workBurst+workPause {
 		t.Error("one that took an hour is paid for too long")
 	}
 }

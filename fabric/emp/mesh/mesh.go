@@ -136,7 +136,7 @@ func Open(cfg Config) (*Mesh, error) {
 		cfg.OnGroups = func() {}
 	}
 	if cfg.OnRequest == nil {
-		cfg.OnRequest = nothing
+		cfg.OnRequest = answerNothing
 	}
 	if cfg.Conns == 0 {
 		cfg.Conns = 1
@@ -156,7 +156,7 @@ func Open(cfg Config) (*Mesh, error) {
 		given: make(map[string]bool), named: make(map[string]map[string]bool), peers: make(map[fabric.NodeID]*emp.Peer), groups: make(map[netip.Addr]bool), told: make(map[string]time.Time),
 	}
 	m.live, m.stop = context.WithCancel(context.Background())
-	m.work.Go(m.accept)
+	m.work.Go(m.acceptConns)
 	for _, at := range cfg.Join {
 		if name, ok := strings.CutPrefix(at, allOf); ok {
 			m.names = append(m.names, name)
@@ -183,7 +183,7 @@ func listen(cfg Config) (net.Listener, error) {
 	case refused != nil:
 		return nil, refused
 	case err != nil:
-		return nil, fmt.Errorf("%w: choose another address or port with --listen", plain(err))
+		return nil, fmt.Errorf("%w: choose another address or port with --listen", withoutPorts(err))
 	}
 	return ln, nil
 }
@@ -203,7 +203,7 @@ func (m *Mesh) Close() {
 	m.work.Wait()
 }
 
-func (m *Mesh) running() bool {
+func (m *Mesh) isRunning() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.linker != nil
@@ -224,7 +224,7 @@ func (m *Mesh) Ask(ctx context.Context) error {
 		}
 	}
 	for _, name := range m.names {
-		m.resolve(ctx, name)
+		m.resolveName(ctx, name)
 	}
 	seeds := m.seedsNow()
 	type answer struct {
@@ -234,7 +234,7 @@ func (m *Mesh) Ask(ctx context.Context) error {
 	answers := make(chan answer, len(seeds))
 	for _, addr := range seeds {
 		go func() {
-			_, _, err := m.dial(ctx, addr, hello{Kind: kindAsk})
+			_, _, err := m.dialMember(ctx, addr, hello{Kind: kindAsk})
 			answers <- answer{addr, err}
 		}()
 	}
@@ -245,7 +245,7 @@ func (m *Mesh) Ask(ctx context.Context) error {
 			return a.err
 		}
 		if a.err != nil && !errors.Is(a.err, errSelf) {
-			m.tell(unreached, a.addr, a.err)
+			m.logOnce(unreached, a.addr, a.err)
 		}
 	}
 	return nil
@@ -258,10 +258,10 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 	m.linker = connect
 	m.mu.Unlock()
 	for _, name := range m.names {
-		m.work.Go(func() { m.follow(m.live, name) })
+		m.work.Go(func() { m.followName(m.live, name) })
 	}
 	for ctx.Err() == nil {
-		next := time.NewTimer(m.look())
+		next := time.NewTimer(m.dialDue())
 		select {
 		case <-next.C:
 		case <-m.woken:
@@ -269,7 +269,7 @@ func (m *Mesh) Run(ctx context.Context, connect Linker) {
 		}
 		next.Stop()
 	}
-	m.leave()
+	m.tellLeaving()
 	m.Close()
 }
 
@@ -284,16 +284,16 @@ const (
 	leaveTime = time.Second
 )
 
-// look dials who is due, and compares what it knows with one of the others. It returns when
+// dialDue dials who is due, and compares what it knows with one of the others. It returns when
 // to look again.
-func (m *Mesh) look() time.Duration {
+func (m *Mesh) dialDue() time.Duration {
 	if m.cfg.Store != nil && m.cfg.Store.Refresh() {
 		m.showCert()
 	}
 	now := time.Now()
 	m.mu.Lock()
-	due := m.book.due(now)
-	with, ok := m.book.sync(now)
+	due := m.book.takeDue(now)
+	with, ok := m.book.nextSync(now)
 	var s *session
 	if ok {
 		s = m.sessions[with]
@@ -307,10 +307,10 @@ func (m *Mesh) look() time.Duration {
 	m.book.removed = nil
 	m.mu.Unlock()
 	if s != nil {
-		s.tell(news{Digest: &digest})
+		s.queueNews(news{Digest: &digest})
 	}
 	for _, t := range due {
-		m.work.Go(func() { m.reach(m.live, t) })
+		m.work.Go(func() { m.reachTarget(m.live, t) })
 	}
 	return min(max(quiet.Sub(now), leastTick), mostTick)
 }
@@ -321,20 +321,20 @@ func (m *Mesh) showCert() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.sessions {
-		s.tell(n)
+		s.queueNews(n)
 	}
 }
 
-// wake has Run look.
-func (m *Mesh) wake() {
+// wakeRun has Run look.
+func (m *Mesh) wakeRun() {
 	select {
 	case m.woken <- struct{}{}:
 	default:
 	}
 }
 
-// reach dials a target, and serves the connection to its end.
-func (m *Mesh) reach(ctx context.Context, t target) {
+// reachTarget dials a target, and serves the connection to its end.
+func (m *Mesh) reachTarget(ctx context.Context, t target) {
 	addr := t.endpoint.String()
 	if t.seed >= 0 {
 		m.mu.Lock()
@@ -342,18 +342,18 @@ func (m *Mesh) reach(ctx context.Context, t target) {
 		m.mu.Unlock()
 	}
 	m.count.Dials.Add(1)
-	s, met, err := m.dial(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
+	s, met, err := m.dialMember(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
 	if err == nil {
-		err = m.register(s)
+		err = m.registerSession(s)
 	}
 	fine := err == nil || errors.Is(err, errSelf) || errors.Is(err, errTwice)
 	m.mu.Lock()
-	m.book.dialed(time.Now(), t, met, fine)
+	m.book.noteDialed(time.Now(), t, met, fine)
 	m.mu.Unlock()
-	m.wake()
+	m.wakeRun()
 	if !fine && ctx.Err() == nil {
 		m.count.Failed.Add(1)
-		m.failed(addr, t, err)
+		m.tellFailed(addr, t, err)
 	}
 	switch {
 	case s == nil:
@@ -364,8 +364,8 @@ func (m *Mesh) reach(ctx context.Context, t target) {
 	}
 }
 
-// failed tells why a node cannot be reached, if that is news.
-func (m *Mesh) failed(addr string, t target, err error) {
+// tellFailed tells why a node cannot be reached, if that is news.
+func (m *Mesh) tellFailed(addr string, t target, err error) {
 	m.mu.Lock()
 	p := m.peers[t.node]
 	if t.seed < 0 && p == nil && m.book.nodes[t.node] != nil { // else it was forgotten meanwhile
@@ -376,11 +376,11 @@ func (m *Mesh) failed(addr string, t target, err error) {
 		p.Err = &failure{err, t.endpoint}
 	}
 	m.mu.Unlock()
-	m.tell(unreached, addr, err)
+	m.logOnce(unreached, addr, err)
 }
 
-// tell logs something about an address, unless it did so lately, or has logged too much.
-func (m *Mesh) tell(what, addr string, err error) {
+// logOnce logs something about an address, unless it did so lately, or has logged too much.
+func (m *Mesh) logOnce(what, addr string, err error) {
 	const quiet, most = time.Hour, 256
 	now, key := time.Now(), what+addr+err.Error()
 	if errors.Is(err, identity.ErrTime) {
@@ -402,8 +402,8 @@ func (m *Mesh) tell(what, addr string, err error) {
 	}
 }
 
-// accept takes connections until Close.
-func (m *Mesh) accept() {
+// acceptConns takes connections until Close.
+func (m *Mesh) acceptConns() {
 	ctx := m.live
 	defer ctxend.Do(ctx, func() { m.ln.Close() })()
 	for {
@@ -412,7 +412,7 @@ func (m *Mesh) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // no descriptors, say: it may pass
-			m.tell("accepting connections", m.cfg.Listen, err)
+			m.logOnce("accepting connections", m.cfg.Listen, err)
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
@@ -422,43 +422,43 @@ func (m *Mesh) accept() {
 		m.count.Accepted.Add(1)
 		from := addrPort(conn.RemoteAddr()).Addr()
 		m.mu.Lock()
-		ok := m.gate.enter(time.Now(), from)
+		ok := m.gate.takePlace(time.Now(), from)
 		m.mu.Unlock()
 		if !ok {
 			m.count.Dropped.Add(1)
 			conn.Close()
 			continue
 		}
-		m.work.Go(func() { m.take(ctx, conn, from) })
+		m.work.Go(func() { m.serveConn(ctx, conn, from) })
 	}
 }
 
-// take serves a connection of somebody to its end.
-func (m *Mesh) take(ctx context.Context, conn net.Conn, from netip.Addr) {
+// serveConn serves a connection of somebody to its end.
+func (m *Mesh) serveConn(ctx context.Context, conn net.Conn, from netip.Addr) {
 	greeted := ctxend.Do(ctx, func() { conn.Close() })
-	serve, who, err := m.answer(conn)
+	serve, who, err := m.answerGreeting(conn)
 	greeted()
 	m.mu.Lock()
-	m.gate.leave(time.Now(), from, who)
+	m.gate.giveBack(time.Now(), from, who)
 	m.mu.Unlock()
 	if err != nil {
 		conn.Close()
 		if ctx.Err() == nil && !errors.Is(err, errSelf) && !errors.Is(err, errTwice) {
 			m.count.Refused.Add(1)
-			m.tell("refused", from.String(), err)
+			m.logOnce("refused", from.String(), err)
 		}
 		return
 	}
 	serve(ctx)
 }
 
-// leave tells all that this node leaves.
-func (m *Mesh) leave() {
+// tellLeaving tells all that this node leaves.
+func (m *Mesh) tellLeaving() {
 	m.mu.Lock()
 	all := slices.Collect(maps.Values(m.sessions))
 	m.mu.Unlock()
 	for _, s := range all {
-		s.tell(news{Leave: true})
+		s.queueNews(news{Leave: true})
 	}
 	deadline := time.After(leaveTime)
 	for _, s := range all {

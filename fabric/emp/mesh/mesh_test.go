@@ -237,17 +237,17 @@ func TestAskRefused(t *testing.T) {
 // ended, looks alive.
 func TestBeganAnew(t *testing.T) {
 	one := open(t, nil, selfOf(1), nil).run()
-	eventually(t, "running", one.running)
+	eventually(t, "running", one.isRunning)
 	conn, err := net.Dial("tcp", one.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	var reply hello
-	if err := send(conn, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2), Clock: time.Now().UnixNano()}); err != nil {
+	if err := sendMessage(conn, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2), Clock: time.Now().UnixNano()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(conn, maxHello, &reply); err != nil || reply.Refused != "" || reply.Cookie == "" {
+	if err := receiveMessage(conn, maxHello, &reply); err != nil || reply.Refused != "" || reply.Cookie == "" {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 	two := open(t, nil, selfOf(2), nil, one)
@@ -309,7 +309,7 @@ func TestRenewed(t *testing.T) {
 	eventually(t, "shown", func() bool { return s.cert.Load().Equal(later) && one.logged("certificate renewed") })
 	var generation uint64
 	late.Store(int64(time.Until(old.NotAfter) + time.Hour))
-	if err := s.believed(&generation); err != nil {
+	if err := s.checkBelieved(&generation); err != nil {
 		t.Errorf("when the old one has ended: %v", err)
 	}
 	late.Store(0)
@@ -317,7 +317,7 @@ func TestRenewed(t *testing.T) {
 	two.mu.Lock()
 	back := two.sessions[1]
 	two.mu.Unlock()
-	back.tell(news{Cert: []byte("nonsense")})
+	back.queueNews(news{Cert: []byte("nonsense")})
 	eventually(t, "told", func() bool { return one.logged("is not believed") })
 	if n, m := one.Stats().Sessions, two.Stats().Sessions; n != 1 || m != 1 || !s.cert.Load().Equal(later) {
 		t.Errorf("%d and %d sessions", n, m)
@@ -353,9 +353,9 @@ func TestStrangers(t *testing.T) {
 	// Without a key the handshake ends with an alert, and no message is read.
 	c := dial()
 	naked := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"exnet"}})
-	_ = send(naked, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2)})
+	_ = sendMessage(naked, hello{Kind: kindControl, Fabric: "lab", Self: selfOf(2)})
 	var reply hello
-	if err := receive(naked, maxHello, &reply); err == nil || reply.Cookie != "" {
+	if err := receiveMessage(naked, maxHello, &reply); err == nil || reply.Cookie != "" {
 		t.Errorf("without a key: %+v", reply)
 	}
 	naked.Close()
@@ -422,7 +422,7 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reply hello
-	if err := receive(c, maxHello, &reply); err != nil || !strings.Contains(reply.Refused, "is 2, here it is 1") || reply.Self.Node != 0 {
+	if err := receiveMessage(c, maxHello, &reply); err != nil || !strings.Contains(reply.Refused, "is 2, here it is 1") || reply.Self.Node != 0 {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	eventually(t, "logged", func() bool { return one.logged("another version of exnet") })
@@ -432,7 +432,7 @@ func TestVersion(t *testing.T) {
 func TestClocks(t *testing.T) {
 	one := open(t, nil, selfOf(1), nil)
 	for range 2 {
-		if err := one.judge(hello{Fabric: "lab", Self: selfOf(2), Clock: time.Now().Add(-time.Hour).UnixNano()}, nil); err != nil {
+		if err := one.judgeHello(hello{Fabric: "lab", Self: selfOf(2), Clock: time.Now().Add(-time.Hour).UnixNano()}, nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -126,8 +126,8 @@ func appendMessage(b []byte, m any) ([]byte, error) {
 	return append(b, text...), nil
 }
 
-// send writes a message.
-func send(w io.Writer, m any) error {
+// sendMessage writes a message.
+func sendMessage(w io.Writer, m any) error {
 	b, err := appendMessage(nil, m)
 	if err == nil {
 		_, err = w.Write(b)
@@ -135,14 +135,14 @@ func send(w io.Writer, m any) error {
 	return err
 }
 
-// receive reads a message of at most limit bytes into m. emp.ErrVersion, emp.ErrHello:
+// receiveMessage reads a message of at most limit bytes into m. emp.ErrVersion, emp.ErrHello:
 // it is none, or none of this version.
-func receive(r io.Reader, limit int, m any) error {
+func receiveMessage(r io.Reader, limit int, m any) error {
 	text, err := receiveText(r, limit)
 	if err != nil {
 		return err
 	}
-	return parse(text, m)
+	return parseMessage(text, m)
 }
 
 // receiveText reads the text of a message.
@@ -169,7 +169,7 @@ func receiveText(r io.Reader, limit int) ([]byte, error) {
 	return text, err
 }
 
-func parse(text []byte, m any) error {
+func parseMessage(text []byte, m any) error {
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("%w: %w", emp.ErrHello, err)
 	}

@@ -29,23 +29,23 @@ func isAddr(at string) bool {
 	return err == nil
 }
 
-// follow asks for a name's addresses again and again, as members come and go, until ctx ends.
-func (m *Mesh) follow(ctx context.Context, name string) {
+// followName asks for a name's addresses again and again, as members come and go, until ctx ends.
+func (m *Mesh) followName(ctx context.Context, name string) {
 	tick := time.NewTicker(resolveTime)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			m.resolve(ctx, name)
+			m.resolveName(ctx, name)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// resolve makes the addresses that a name has now seeds, and removes those that it had before.
+// resolveName makes the addresses that a name has now seeds, and removes those that it had before.
 // Without an answer nothing changes.
-func (m *Mesh) resolve(ctx context.Context, name string) {
+func (m *Mesh) resolveName(ctx context.Context, name string) {
 	host, port, err := net.SplitHostPort(name)
 	var addrs []netip.Addr
 	if err == nil {
@@ -55,7 +55,7 @@ func (m *Mesh) resolve(ctx context.Context, name string) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			m.tell(unresolved, name, err)
+			m.logOnce(unresolved, name, err)
 		}
 		return
 	}
@@ -66,7 +66,7 @@ func (m *Mesh) resolve(ctx context.Context, name string) {
 	m.mu.Lock()
 	m.nameLocked(name, has)
 	m.mu.Unlock()
-	m.wake()
+	m.wakeRun()
 }
 
 // nameLocked says which addresses a name has.

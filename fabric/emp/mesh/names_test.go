@@ -60,11 +60,11 @@ func TestNames(t *testing.T) {
 	}
 	two.run()
 	dns.set("127.0.0.1", "127.0.0.2")
-	two.resolve(t.Context(), name)
+	two.resolveName(t.Context(), name)
 	one.awaits(2)
 	two.awaits(1)
 	dns.set()
-	two.resolve(t.Context(), name)
+	two.resolveName(t.Context(), name)
 	two.mu.Lock()
 	if n := len(two.named[name]); n != 2 {
 		t.Errorf("without an answer it has %d addresses", n)
@@ -74,7 +74,7 @@ func TestNames(t *testing.T) {
 	three := open(t, nil, selfOf(3), func(c *Config) { c.Listen = net.JoinHostPort("127.0.0.3", port) }).run()
 	dns.set("127.0.0.2", "127.0.0.3")
 	eventually(t, "the place of the first one is free", func() bool {
-		two.resolve(t.Context(), name)
+		two.resolveName(t.Context(), name)
 		two.mu.Lock()
 		defer two.mu.Unlock()
 		return two.named[name]["127.0.0.3:"+port]
@@ -89,18 +89,18 @@ func TestNames(t *testing.T) {
 // place is another's when that has ended. One that comes back is dialed at once.
 func TestBookNames(t *testing.T) {
 	b, now := newTestBook(5, 1), time.Unix(1000, 0)
-	b.due(now)
+	b.takeDue(now)
 	b.nameHas(0, false)
 	if i := b.freeSeed(); i != 1 {
 		t.Errorf("place %d while it is dialed", i)
 	}
-	b.dialed(now, target{seed: 0}, 3, true)
-	if due := b.due(now.Add(lastRetry * 2)); len(due) != 0 || b.freeSeed() != 0 {
+	b.noteDialed(now, target{seed: 0}, 3, true)
+	if due := b.takeDue(now.Add(lastRetry * 2)); len(due) != 0 || b.freeSeed() != 0 {
 		t.Errorf("gone: %v, place %d", due, b.freeSeed())
 	}
 	b.nameHas(0, true)
 	b.nameHas(1, true)
-	if due := b.due(now); len(due) != 2 {
+	if due := b.takeDue(now); len(due) != 2 {
 		t.Errorf("back, and a new one: %v", due)
 	}
 }

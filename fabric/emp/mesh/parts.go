@@ -16,8 +16,8 @@ type part struct {
 	index, of int
 }
 
-// link makes the link; nil: there is to be none.
-func (s *session) link(ctx context.Context) (emp.Link, error) {
+// makeLink makes the link; nil: there is to be none.
+func (s *session) makeLink(ctx context.Context) (emp.Link, error) {
 	defer s.endParts()
 	s.m.mu.Lock()
 	linker := s.m.linker
@@ -25,7 +25,7 @@ func (s *session) link(ctx context.Context) (emp.Link, error) {
 	if s.shared || s.isOver() {
 		return nil, nil
 	}
-	conns, err := s.gather(ctx)
+	conns, err := s.gatherConns(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +60,8 @@ type parts struct {
 
 func newParts() parts { return parts{come: make(chan part, maxParts)} }
 
-// take takes the place of a data connection that is welcome.
-func (p *parts) take(h hello) error {
+// takePart takes the place of a data connection that is welcome.
+func (p *parts) takePart(h hello) error {
 	switch {
 	case h.Of < 1 || h.Of > maxParts || h.Index < 0 || h.Index >= h.Of:
 		return fmt.Errorf("%w: data connection %d of %d", emp.ErrHello, h.Index, h.Of)
@@ -89,8 +89,8 @@ func (s *session) endParts() {
 	}
 }
 
-// gather returns the data connections: made, or come.
-func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
+// gatherConns returns the data connections: made, or come.
+func (s *session) gatherConns(ctx context.Context) (conns []net.Conn, err error) {
 	defer func() {
 		if err != nil {
 			for _, c := range conns {
@@ -103,7 +103,7 @@ func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
 	if s.dialed {
 		for i := range s.m.cfg.Conns {
 			h := hello{Kind: kindData, Cookie: s.cookie, Index: i, Of: s.m.cfg.Conns}
-			c, reply, p, err := s.m.connect(ctx, s.endpoint.String(), h)
+			c, reply, p, err := s.m.connectTo(ctx, s.endpoint.String(), h)
 			if err != nil {
 				return conns, err
 			}
@@ -134,15 +134,16 @@ func (s *session) gather(ctx context.Context) (conns []net.Conn, err error) {
 	return conns, nil
 }
 
-// part returns what hands a data connection to the session that it belongs to. It does not wait.
-func (m *Mesh) part(conn net.Conn, h hello) (func(context.Context), error) {
+// servePart returns what hands a data connection to the session that it belongs to. It does not
+// wait.
+func (m *Mesh) servePart(conn net.Conn, h hello) (func(context.Context), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.cookies[h.Cookie]
 	if s == nil || s.dialed || s.desc.Node != h.Self.Node || s.desc.Token != h.Self.Token {
 		return nil, fmt.Errorf("%w: data connection without a session", emp.ErrHello)
 	}
-	if err := s.parts.take(h); err != nil {
+	if err := s.parts.takePart(h); err != nil {
 		return nil, err
 	}
 	return func(context.Context) {

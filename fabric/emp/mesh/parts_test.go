@@ -36,7 +36,7 @@ func TestDataConnectionsAreCounted(t *testing.T) {
 		for i := range 64 {
 			mine, its := net.Pipe()
 			h.Index = i % tt.distinct
-			f, err := one.part(mine, h)
+			f, err := one.servePart(mine, h)
 			if err != nil {
 				if !errors.Is(err, emp.ErrHello) {
 					t.Errorf("%s: %v", tt.name, err)
@@ -56,7 +56,7 @@ func TestDataConnectionsAreCounted(t *testing.T) {
 			}
 			f(context.Background()) // it does not wait for anybody
 		}
-		if h.Index = tt.of - 1; s.parts.take(h) == nil {
+		if h.Index = tt.of - 1; s.parts.takePart(h) == nil {
 			t.Errorf("%s: taken after the end", tt.name)
 		}
 		for _, c := range ends {
@@ -87,11 +87,11 @@ func TestSurplusDataConnections(t *testing.T) {
 		_ = raw.SetDeadline(time.Now().Add(hang))
 		c := tls.Client(raw, other.TLS())
 		h.Fabric, h.Self, h.Clock = "lab", self, time.Now().UnixNano()
-		if err := send(c, h); err != nil {
+		if err := sendMessage(c, h); err != nil {
 			t.Fatal(err)
 		}
 		var reply hello
-		if err := receive(c, maxHello, &reply); err != nil {
+		if err := receiveMessage(c, maxHello, &reply); err != nil {
 			t.Fatal(err)
 		}
 		return c, reply

@@ -45,10 +45,10 @@ func TestReplayedMember(t *testing.T) {
 	member := &recorded{Conn: dial()}
 	c := tls.Client(member, other.TLS())
 	var reply hello
-	if err := send(c, join); err != nil {
+	if err := sendMessage(c, join); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(c, maxHello, &reply); err != nil || reply.Cookie == "" {
+	if err := receiveMessage(c, maxHello, &reply); err != nil || reply.Cookie == "" {
 		t.Fatalf("%v, %+v", err, reply)
 	}
 	member.Close()
@@ -80,9 +80,9 @@ func TestReplayedMember(t *testing.T) {
 			}
 			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &forged, nil }
 			c := tls.Client(dial(), cfg)
-			_ = send(c, join) // or it has hung up
+			_ = sendMessage(c, join) // or it has hung up
 			var reply hello
-			if err := receive(c, maxHello, &reply); err == nil || reply.Cookie != "" {
+			if err := receiveMessage(c, maxHello, &reply); err == nil || reply.Cookie != "" {
 				t.Errorf("it is answered: %+v", reply)
 			}
 		},

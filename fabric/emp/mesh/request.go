@@ -20,7 +20,7 @@ func (m *Mesh) Request(ctx context.Context, to fabric.NodeID, text []byte) ([]by
 	}
 	answer := make(chan []byte, 1)
 	p := &parcel{ID: m.requests.Add(1), Text: text}
-	if err := s.fits(news{Request: p}); err != nil {
+	if err := s.checkSize(news{Request: p}); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -31,7 +31,7 @@ func (m *Mesh) Request(ctx context.Context, to fabric.NodeID, text []byte) ([]by
 		delete(s.asked, p.ID)
 		s.mu.Unlock()
 	}()
-	s.tell(news{Request: p})
+	s.queueNews(news{Request: p})
 	select {
 	case text := <-answer:
 		return text, nil
@@ -42,15 +42,15 @@ func (m *Mesh) Request(ctx context.Context, to fabric.NodeID, text []byte) ([]by
 	}
 }
 
-// fits reports that a message cannot be sent, which would end the session.
-func (*session) fits(n news) error {
+// checkSize reports that a message cannot be sent, which would end the session.
+func (*session) checkSize(n news) error {
 	_, err := appendMessage(nil, n)
 	return err
 }
 
-// parcels handles a request or an answer of the peer. A request is answered before the next
+// handleParcel handles a request or an answer of the peer. A request is answered before the next
 // message is read, so a peer cannot have more than one handled at a time.
-func (s *session) parcels(n news) error {
+func (s *session) handleParcel(n news) error {
 	if p := n.Answer; p != nil {
 		s.mu.Lock()
 		answer := s.asked[p.ID] // nil: it came too late
@@ -61,15 +61,15 @@ func (s *session) parcels(n news) error {
 		}
 	}
 	if p := n.Request; p != nil {
-		s.succeed()
+		s.awaitFormer()
 		reply := news{Answer: &parcel{ID: p.ID, Text: s.m.cfg.OnRequest(s.desc.Node, p.Text)}}
-		if err := s.fits(reply); err != nil {
+		if err := s.checkSize(reply); err != nil {
 			return err
 		}
-		s.tell(reply)
+		s.queueNews(reply)
 	}
 	return nil
 }
 
-// nothing is the OnRequest of a Mesh that has none.
-func nothing(fabric.NodeID, []byte) []byte { return json.RawMessage("null") }
+// answerNothing is the OnRequest of a Mesh that has none.
+func answerNothing(fabric.NodeID, []byte) []byte { return json.RawMessage("null") }

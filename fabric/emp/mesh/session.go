@@ -80,9 +80,9 @@ func (m *Mesh) newSession(conn net.Conn, h hello, p *identity.Peer, endpoint net
 	return s
 }
 
-// register makes s the session with its peer, unless another one stays: that which the node with
-// the higher ID has dialed.
-func (m *Mesh) register(s *session) error {
+// registerSession makes s the session with its peer, unless another one stays: that which the
+// node with the higher ID has dialed.
+func (m *Mesh) registerSession(s *session) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.sessions[s.desc.Node]
@@ -98,7 +98,7 @@ func (m *Mesh) register(s *session) error {
 	if !s.dialed {
 		m.cookies[s.cookie] = s
 	}
-	m.book.connected(now, Rumor{Node: s.desc.Node, Token: s.desc.Token, Since: s.desc.Since.UnixNano(), Endpoint: s.endpoint})
+	m.book.noteConnected(now, Rumor{Node: s.desc.Node, Token: s.desc.Token, Since: s.desc.Since.UnixNano(), Endpoint: s.endpoint})
 	p := m.peers[s.desc.Node]
 	if p == nil {
 		p = new(emp.Peer)
@@ -114,10 +114,10 @@ func (m *Mesh) register(s *session) error {
 	if c := s.cert.Load(); c != nil {
 		p.Key = identity.Fingerprint(c)
 	}
-	if s.generation() > 0 { // which may have changed since the handshake
-		s.tell(news{Cert: m.cfg.Store.Pair().Cert.Raw})
+	if s.nextGeneration() > 0 { // which may have changed since the handshake
+		s.queueNews(news{Cert: m.cfg.Store.Pair().Cert.Raw})
 	}
-	s.tell(m.groupsLocked())
+	s.queueNews(m.groupsLocked())
 	if s.all {
 		m.tellAllLocked(s, false)
 	}
@@ -131,14 +131,14 @@ func (m *Mesh) register(s *session) error {
 func (m *Mesh) tellAllLocked(s *session, reply bool) {
 	all := m.book.rumors()
 	for len(all) > maxRumors {
-		s.tell(news{Rumors: all[:maxRumors]})
+		s.queueNews(news{Rumors: all[:maxRumors]})
 		all = all[maxRumors:]
 	}
-	s.tell(news{Rumors: all, Reply: reply})
+	s.queueNews(news{Rumors: all, Reply: reply})
 }
 
-// tell queues a message. It does not wait.
-func (s *session) tell(n news) {
+// queueNews queues a message. It does not wait.
+func (s *session) queueNews(n news) {
 	s.mu.Lock()
 	s.queue = append(s.queue, n)
 	full := len(s.queue) > maxQueue
@@ -190,10 +190,10 @@ func (s *session) why() error {
 	return s.cause
 }
 
-// lives asks the peer for a sign of life, and waits for one.
-func (s *session) lives(wait time.Duration) bool {
+// isAlive asks the peer for a sign of life, and waits for one.
+func (s *session) isAlive(wait time.Duration) bool {
 	asked := s.heard.Load()
-	s.tell(news{Probe: true})
+	s.queueNews(news{Probe: true})
 	end := time.After(wait)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -215,16 +215,16 @@ func (s *session) lives(wait time.Duration) bool {
 func (s *session) run(ctx context.Context) {
 	defer ctxend.Do(ctx, func() { s.end(context.Cause(ctx)) })()
 	var work sync.WaitGroup
-	work.Go(s.write)
-	work.Go(s.read)
-	s.succeed()
-	link, err := s.link(ctx)
+	work.Go(s.writeQueued)
+	work.Go(s.readNews)
+	s.awaitFormer()
+	link, err := s.makeLink(ctx)
 	switch {
 	case err != nil:
 		s.end(err)
 	case link != nil:
 		s.linked = true
-		s.set(emp.Up, link)
+		s.setState(emp.Up, link)
 		s.m.cfg.Log.Info("linked", "node", s.desc.Node, "address", s.endpoint, "authenticated", s.cert.Load() != nil)
 		select {
 		case <-link.Done():
@@ -237,20 +237,20 @@ func (s *session) run(ctx context.Context) {
 		<-s.over
 	}
 	work.Wait()
-	s.forget(ctx.Err() == nil)
+	s.forgetSession(ctx.Err() == nil)
 	close(s.gone)
 }
 
-// succeed waits until the session before is gone: a node has one link and one OnRequest at a time,
-// and OnUnlinked is told of the last link first.
-func (s *session) succeed() {
+// awaitFormer waits until the session before is gone: a node has one link and one OnRequest at a
+// time, and OnUnlinked is told of the last link first.
+func (s *session) awaitFormer() {
 	if s.before != nil {
 		<-s.before
 	}
 }
 
-// set notes a state of the peer.
-func (s *session) set(state emp.State, l emp.Link) {
+// setState notes a state of the peer.
+func (s *session) setState(state emp.State, l emp.Link) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	if p := s.m.peers[s.desc.Node]; p != nil && s.m.sessions[s.desc.Node] == s {
@@ -260,8 +260,8 @@ func (s *session) set(state emp.State, l emp.Link) {
 	}
 }
 
-// forget takes the session out, and tells of its end if that is worth it.
-func (s *session) forget(tell bool) {
+// forgetSession takes the session out, and tells of its end if that is worth it.
+func (s *session) forgetSession(tell bool) {
 	m, why := s.m, s.why()
 	left := errors.Is(why, errLeft)
 	if s.linked || left {
@@ -278,10 +278,10 @@ func (s *session) forget(tell bool) {
 		p := m.peers[s.desc.Node]
 		p.State, p.Since, p.Link, p.Err = emp.Connecting, now, nil, why
 		if left {
-			m.book.leaves(now, s.desc.Node)
+			m.book.noteLeaving(now, s.desc.Node)
 			delete(m.peers, s.desc.Node)
 		} else {
-			m.book.down(now, s.desc.Node)
+			m.book.noteDown(now, s.desc.Node)
 		}
 	}
 	m.mu.Unlock()
@@ -294,26 +294,26 @@ func (s *session) forget(tell bool) {
 		m.cfg.Log.Info("left", "node", s.desc.Node)
 	case tell && s.linked:
 		m.count.Lost.Add(1)
-		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", plain(why))
+		m.cfg.Log.Warn("no link any more", "node", s.desc.Node, "address", s.endpoint, "reason", withoutPorts(why))
 	case tell:
 		m.count.Lost.Add(1)
-		m.tell("no link", s.endpoint.String(), plain(why)) // which may be so repeatedly
+		m.logOnce("no link", s.endpoint.String(), withoutPorts(why)) // which may be so repeatedly
 	}
-	m.wake()
+	m.wakeRun()
 }
 
-// write sends what is queued, and signs of life.
-func (s *session) write() {
+// writeQueued sends what is queued, and signs of life.
+func (s *session) writeQueued() {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	generation, last := s.generation(), time.Now()
+	generation, last := s.nextGeneration(), time.Now()
 	for {
 		s.mu.Lock()
 		queue := s.queue
 		s.queue = nil
 		s.mu.Unlock()
 		for _, n := range queue {
-			if err := s.send(n); err != nil {
+			if err := s.sendNews(n); err != nil {
 				s.end(err)
 				return
 			}
@@ -337,36 +337,36 @@ func (s *session) write() {
 			s.end(errSilent)
 			return
 		}
-		if err := s.believed(&generation); err != nil {
+		if err := s.checkBelieved(&generation); err != nil {
 			s.end(err)
 			return
 		}
-		s.tell(news{})
+		s.queueNews(news{})
 	}
 }
 
-func (s *session) send(n news) error {
+func (s *session) sendNews(n news) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(Silent)); err != nil {
 		return err
 	}
-	return send(s.conn, n)
+	return sendMessage(s.conn, n)
 }
 
-func (s *session) generation() uint64 {
+func (s *session) nextGeneration() uint64 {
 	if s.m.cfg.Store == nil {
 		return 0
 	}
 	return s.m.cfg.Store.Generation()
 }
 
-// believed says why the peer's certificate is not believed any more: its time has
+// checkBelieved says why the peer's certificate is not believed any more: its time has
 // come, or the trust file has changed.
-func (s *session) believed(generation *uint64) error {
+func (s *session) checkBelieved(generation *uint64) error {
 	c := s.cert.Load()
 	if c == nil {
 		return nil
 	}
-	g := s.generation()
+	g := s.nextGeneration()
 	if g == *generation && s.m.cfg.Store.Now().Before(c.NotAfter) {
 		return nil
 	}
@@ -374,31 +374,31 @@ func (s *session) believed(generation *uint64) error {
 	return s.m.cfg.Store.Check(c)
 }
 
-// renewed takes the peer's new certificate. If that is not believed nothing changes: the one shown
-// before counts until it ends.
-func (s *session) renewed(der []byte) {
+// takeRenewed takes the peer's new certificate. If that is not believed nothing changes: the one
+// shown before counts until it ends.
+func (s *session) takeRenewed(der []byte) {
 	old := s.cert.Load()
 	if old == nil {
 		return
 	}
 	c, err := s.m.cfg.Store.Renewed(old, der)
 	if err != nil {
-		s.m.tell("a renewed certificate is not believed", s.endpoint.String(), err)
+		s.m.logOnce("a renewed certificate is not believed", s.endpoint.String(), err)
 		return
 	}
 	s.cert.Store(c)
 	s.m.cfg.Log.Info("certificate renewed", "node", s.desc.Node, "until", c.NotAfter)
 }
 
-// read handles what the peer says.
-func (s *session) read() {
+// readNews handles what the peer says.
+func (s *session) readNews() {
 	var work budget
 	for {
 		var n news
 		text, err := receiveText(s.conn, maxMessage)
 		begun := time.Now()
 		if err == nil {
-			err = parse(text, &n)
+			err = parseMessage(text, &n)
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
@@ -412,12 +412,12 @@ func (s *session) read() {
 			s.end(errLeft)
 			return
 		}
-		s.handle(n)
-		if err := s.parcels(n); err != nil {
+		s.handleNews(n)
+		if err := s.handleParcel(n); err != nil {
 			s.end(err)
 			return
 		}
-		if wait := work.spend(time.Now(), time.Since(begun)); wait > 0 {
+		if wait := work.spendTime(time.Now(), time.Since(begun)); wait > 0 {
 			select {
 			case <-time.After(wait): // meanwhile the peer cannot send any more
 			case <-s.over:
@@ -437,8 +437,8 @@ const (
 	workPause = Silent / 4
 )
 
-// spend notes what a message has taken, and returns how long to wait before the next one.
-func (b *budget) spend(now time.Time, took time.Duration) time.Duration {
+// spendTime notes what a message has taken, and returns how long to wait before the next one.
+func (b *budget) spendTime(now time.Time, took time.Duration) time.Duration {
 	if b.due.Before(now) {
 		b.due = now
 	}
@@ -450,10 +450,10 @@ func (b *budget) spend(now time.Time, took time.Duration) time.Duration {
 	return wait
 }
 
-func (s *session) handle(n news) {
+func (s *session) handleNews(n news) {
 	m := s.m
 	m.mu.Lock()
-	learned := m.book.learn(time.Now(), s.desc.Node, n.Rumors)
+	learned := m.book.learnRumors(time.Now(), s.desc.Node, n.Rumors)
 	if n.Reply || n.Digest != nil && *n.Digest != m.book.digest {
 		m.tellAllLocked(s, !n.Reply)
 	}
@@ -463,18 +463,18 @@ func (s *session) handle(n news) {
 	m.count.RumorsIgnored.Store(m.book.ignored)
 	m.mu.Unlock()
 	if n.Probe {
-		s.tell(news{})
+		s.queueNews(news{})
 	}
 	if n.Cert != nil {
-		s.renewed(n.Cert)
+		s.takeRenewed(n.Cert)
 	}
 	if n.Rival != nil {
-		m.tell("another node has this node's ID", n.Rival.String(), taken(m.cfg.Self.Node, n.Rival.String()))
+		m.logOnce("another node has this node's ID", n.Rival.String(), errTaken(m.cfg.Self.Node, n.Rival.String()))
 	}
 	if n.Groups != nil {
 		m.cfg.OnGroups()
 	}
 	if learned {
-		m.wake()
+		m.wakeRun()
 	}
 }

@@ -112,14 +112,14 @@ func (n *simNode) start(seeds ...int) {
 		if !n.alive || n.book != b {
 			return
 		}
-		for _, t := range b.due(n.w.now) {
+		for _, t := range b.takeDue(n.w.now) {
 			to := int(t.node)
 			if t.seed >= 0 {
 				to = seeds[t.seed]
 			}
 			n.dial(t, n.w.nodes[to])
 		}
-		if with, ok := b.sync(n.w.now); ok {
+		if with, ok := b.nextSync(n.w.now); ok {
 			n.compare(n.w.nodes[with])
 		}
 		n.w.after(simLook, look)
@@ -135,7 +135,7 @@ func (n *simNode) dial(t target, p *simNode) {
 	n.w.dials++
 	if !n.reaches(p) {
 		// A host that is there refuses at once, one beyond a cut says nothing.
-		n.w.after(pick(n.side == p.side, simLatency, dialTime), func() { b.dialed(n.w.now, t, fabric.NodeID(p.id), false) })
+		n.w.after(pickFirst(n.side == p.side, simLatency, dialTime), func() { b.noteDialed(n.w.now, t, fabric.NodeID(p.id), false) })
 		return
 	}
 	n.w.after(4*simLatency, func() {
@@ -143,15 +143,15 @@ func (n *simNode) dial(t target, p *simNode) {
 		if ok && p != n && !n.peers[p.id] {
 			n.connect(p, t.seed >= 0)
 		}
-		b.dialed(n.w.now, t, fabric.NodeID(p.id), ok)
+		b.noteDialed(n.w.now, t, fabric.NodeID(p.id), ok)
 	})
 }
 
 func (n *simNode) connect(p *simNode, all bool) {
 	n.peers[p.id], p.peers[n.id] = true, true
 	n.w.conns++
-	n.book.connected(n.w.now, p.rumor())
-	p.book.connected(n.w.now, n.rumor())
+	n.book.noteConnected(n.w.now, p.rumor())
+	p.book.noteConnected(n.w.now, n.rumor())
 	if all {
 		p.tell(n, p.book.rumors(), false)
 	}
@@ -175,7 +175,7 @@ func (n *simNode) tell(p *simNode, rumors []Rumor, reply bool) {
 		if !n.peers[p.id] || p.book != b {
 			return
 		}
-		b.learn(w.now, fabric.NodeID(n.id), rumors)
+		b.learnRumors(w.now, fabric.NodeID(n.id), rumors)
 		if reply {
 			p.tell(n, b.rumors(), false)
 		}
@@ -201,8 +201,8 @@ func (n *simNode) drop(p *simNode) {
 	delete(n.peers, p.id)
 	delete(p.peers, n.id)
 	n.w.conns--
-	n.book.down(n.w.now, fabric.NodeID(p.id))
-	p.book.down(n.w.now, fabric.NodeID(n.id))
+	n.book.noteDown(n.w.now, fabric.NodeID(p.id))
+	p.book.noteDown(n.w.now, fabric.NodeID(n.id))
 }
 
 // cut parts the nodes into sides, and has links between them be found dead.

@@ -41,13 +41,13 @@ func TestSuccession(t *testing.T) {
 		begin := func() *session {
 			near, far := net.Pipe()
 			s := m.newSession(near, hello{Self: peer}, nil, m.Addr())
-			if err := m.register(s); err != nil {
+			if err := m.registerSession(s); err != nil {
 				t.Fatal(err)
 			}
 			s.parts.come <- part{nil, 0, 1}
 			work.Go(func() { s.run(context.Background()) })
 			work.Go(func() { _, _ = io.Copy(io.Discard, far) })
-			if err := send(far, news{Request: &parcel{ID: 1, Text: []byte("1")}}); err != nil {
+			if err := sendMessage(far, news{Request: &parcel{ID: 1, Text: []byte("1")}}); err != nil {
 				t.Fatal(err)
 			}
 			return s

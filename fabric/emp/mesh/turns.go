@@ -58,13 +58,13 @@ func (b *book) turns() []*turn {
 	return slices.DeleteFunc(all, func(t *turn) bool { return len(t.queue) == 0 })
 }
 
-// next takes the node that is to be dialed now from the queue of a turn; nil: none.
-func (b *book) next(now time.Time, t *turn) *entry {
+// takeFromTurn takes the node that is to be dialed now from the queue of a turn; nil: none.
+func (b *book) takeFromTurn(now time.Time, t *turn) *entry {
 	for len(t.queue) > 0 {
 		e := t.queue[0]
 		switch {
 		case now.Sub(e.heard) > forget:
-			b.remove(e)
+			b.removeEntry(e)
 			continue
 		case now.Before(e.try.next):
 			b.dueAt(e.try.next)
@@ -81,8 +81,8 @@ func (b *book) next(now time.Time, t *turn) *entry {
 	return nil
 }
 
-// dial notes that an entry, which is in no queue, is dialed.
-func (b *book) dial(now time.Time, e *entry) target {
+// noteDialing notes that an entry, which is in no queue, is dialed.
+func (b *book) noteDialing(now time.Time, e *entry) target {
 	t := e.turn
 	if !t.met {
 		if t.due.Before(now) {
@@ -100,8 +100,8 @@ func (b *book) dial(now time.Time, e *entry) target {
 	return target{seed: -1, node: e.Node, endpoint: e.Endpoint, turn: t}
 }
 
-// wait puts an entry that is to be dialed into the queue of its turn, at its place.
-func (b *book) wait(e *entry) {
+// queueEntry puts an entry that is to be dialed into the queue of its turn, at its place.
+func (b *book) queueEntry(e *entry) {
 	switch {
 	case e.up || e.try.dialing:
 	case e.queueIndex < 0:

@@ -15,8 +15,8 @@ type silence struct{ error }
 
 func (s *silence) Unwrap() error { return s.error }
 
-// silent reports whether err is such an error.
-func silent(err error) bool {
+// isSilent reports whether err is such an error.
+func isSilent(err error) bool {
 	_, ok := errors.AsType[*silence](err)
 	return ok
 }
@@ -34,11 +34,11 @@ func (f *failure) Unwrap() error { return f.error }
 // node itself.
 func saysMore(last, err error, at netip.AddrPort) bool {
 	f, ok := errors.AsType[*failure](last)
-	return !silent(err) || !ok || f.at == at || silent(f)
+	return !isSilent(err) || !ok || f.at == at || isSilent(f)
 }
 
-// plain returns an error without the ports that differ each time.
-func plain(err error) error {
+// withoutPorts returns an error without the ports that differ each time.
+func withoutPorts(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op == "remote error" {
 		return err
