@@ -23,7 +23,7 @@ type usage struct {
 	summing, leaving bool  // there is a goroutine, or a timer, for that
 
 	trash *rpc.Bin
-	// closing: a client closes descriptors itself, see quickly.
+	// closing: a client closes descriptors itself, see closeQuickly.
 	closing atomic.Bool
 	listen  meter
 }

@@ -121,8 +121,8 @@ const window = 64
 // isWaiting reports whether the connection waits for something that activates it.
 func (c *conn) isWaiting() bool { return c.blocked || len(c.queue) > 0 }
 
-// armBell asks for the doorbell; true: there is something to do already. Data that pump does not
-// take for now does not count: the connection would be polled for ever.
+// armBell asks for the doorbell; true: there is something to do already. Data that pumpConn does
+// not take for now does not count: the connection would be polled for ever.
 func (c *conn) armBell() bool {
 	switch c.state {
 	case stateAttached, stateUp, stateEnding, stateYielding:

@@ -43,7 +43,7 @@ type mailbox struct {
 	head  atomic.Uint64 // slots freed
 	pos   uint64        // slots read
 	fed   uint64        // pos when feed last woke a flow
-	cur   *inflow       // of the message that peek lent
+	cur   *inflow       // of the message that peekMessage lent
 	last  *inflow       // of the messages read since the last flush, or nil
 	count mailboxCounters
 	_     cacheLine
@@ -290,7 +290,7 @@ func (m *mailbox) peekMessage() (Status, []byte, bool) {
 	}
 }
 
-// freeSlot frees the slot that peek lent, and returns the credit.
+// freeSlot frees the slot that peekMessage lent, and returns the credit.
 func (m *mailbox) freeSlot() {
 	f := m.cur
 	if f == nil {

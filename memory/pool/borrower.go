@@ -22,7 +22,7 @@ const waiting = 64 + wire.Slots
 type lender interface {
 	// lendMemory asks for a loan. The caller closes the descriptor of the grant.
 	lendMemory(b *borrower, r request) (grant, wire.Message)
-	// giveBack returns a loan; renew says that its borrower lives.
+	// giveBack returns a loan; renewLease says that its borrower lives.
 	giveBack(id uint64)
 	renewLease(id uint64)
 }

@@ -51,7 +51,7 @@ func (r *outRing) hasRoom(t uint64) bool {
 	return int64(t-h) < RingSlots
 }
 
-// reserveOrWait is reserve, and has the peer report space if there is none.
+// reserveOrWait is reserveSlot, and has the peer report space if there is none.
 func (r *outRing) reserveOrWait() (*shm.Slot, uint64) {
 	if s, pos := r.reserveSlot(); s != nil {
 		return s, pos

@@ -107,7 +107,7 @@ func (m *sModel) begin(w *sWorld, i int) {
 	*e = sEnd{has: true, mine: w.names, in: e.in, hears: e.hears, last: e.last, restarts: e.restarts, ended: e.ended, late: e.late}
 }
 
-// on is enter.
+// on is applyEvent.
 func (m *sModel) on(w *sWorld, i int, ev event) {
 	e := &w.ends[i]
 	to, ok := transitions[e.state][ev]

@@ -8,7 +8,7 @@ const patienceParts = 10
 // patience is how long an Engine waits for a node. A process that was stopped has heard nobody
 // meanwhile: one part of the time ends then, however long that was.
 //
-// Its Engine's lock guards it; the function of timer calls tick.
+// Its Engine's lock guards it; the function of timer calls endPart.
 type patience struct {
 	timer *time.Timer // runs out after each part
 	part  time.Duration
