@@ -92,6 +92,10 @@ type Config struct {
 	Log *slog.Logger
 
 	notifications int // notifications that wait in each mailbox's RMA unit; tests have few
+
+	// stepping is called before each step of a connection's life, unless it is nil: tests end the
+	// node there.
+	stepping func(c *conn, ev lifeEvent)
 }
 
 const (

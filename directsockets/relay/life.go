@@ -291,6 +291,9 @@ func (e *Engine) on(c *conn, ev lifeEvent) bool {
 	if step.to == stateNone {
 		return false
 	}
+	if e.cfg.stepping != nil {
+		e.cfg.stepping(c, ev)
+	}
 	if step.act == actDrop {
 		if step.act = actReset; c.relay.Alone() {
 			step.act = actClose

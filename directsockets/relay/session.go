@@ -266,6 +266,10 @@ func (e *Engine) sendHello(ch *channel) bool {
 	if e.sendVELO(ch, 0, kindStage, tagHello, hello{e.versionFor(n.id), n.own, n.far, e.born}.append(p[:0])) != nil {
 		return false
 	}
+	if n.port != nil && n.port != e.portOf(n.id) { // it may have gone by another link
+		e.loseLink(n)
+		return false
+	}
 	if ch.greeted, ch.greetedFar = true, n.far; n.far == 0 {
 		e.watchSuspended()
 	}

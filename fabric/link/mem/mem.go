@@ -91,9 +91,9 @@ func (f *Fabric) connect(a, b NIC) {
 	}
 }
 
-// port is the way from a to b.
+// port is the way from a to b, another one each time that they are joined.
 func (f *Fabric) port(a, b NIC) link.Port {
-	p := port{a.ID(), b}
+	p := &port{a.ID(), b}
 	if f.x == nil || a == b {
 		return p
 	}
@@ -133,14 +133,14 @@ type port struct {
 }
 
 // OpenFlow implements link.Port.
-func (p port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
+func (p *port) OpenFlow(from, to fabric.VPID, c link.Credit) (link.Flow, error) {
 	return p.dst.AcceptFlow(p.src, from, to, c)
 }
 
 // Get implements link.Port.
-func (p port) Get(g link.Get, s link.Sink) { p.dst.ServeGet(p.src, g, s) }
+func (p *port) Get(g link.Get, s link.Sink) { p.dst.ServeGet(p.src, g, s) }
 
 // Put implements link.Port.
-func (p port) Put(r link.Put, data []byte, d link.Done) {
+func (p *port) Put(r link.Put, data []byte, d link.Done) {
 	p.dst.ServePut(p.src, r, foreign.Of(data), d)
 }
