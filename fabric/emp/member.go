@@ -44,6 +44,10 @@ type Config struct {
 	// OnGroups is called with the multicast groups that have members, whenever they
 	// change while Run runs. It must not call Run or Leave. Default: none.
 	OnGroups func([]Group)
+	// OnLeft is called while Run runs with a node that is not in the fabric any more, however it
+	// has ended, once its last link has. A link also ends while its peer lives. It must not
+	// block. Default: none.
+	OnLeft func(fabric.NodeID)
 	// Log gets a message for each peer that cannot be linked. Default: none.
 	Log logger.Logger
 }
@@ -56,6 +60,7 @@ type Member struct {
 	log  logger.Logger
 
 	onGroups func([]Group)
+	onLeft   func(fabric.NodeID)
 	told     []Group       // the last argument of onGroups; belongs to Run
 	wished   chan struct{} // holds a token when wishes have changed
 
@@ -84,6 +89,9 @@ func Join(cfg Config) (m *Member, err error) {
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func([]Group) {}
 	}
+	if cfg.OnLeft == nil {
+		cfg.OnLeft = func(fabric.NodeID) {}
+	}
 	if cfg.MAC == nil {
 		cfg.MAC = func(fabric.NodeID) string { return "" }
 	}
@@ -96,7 +104,7 @@ func Join(cfg Config) (m *Member, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	m = &Member{
-		log: cfg.Log, dir: d, onGroups: cfg.OnGroups,
+		log: cfg.Log, dir: d, onGroups: cfg.OnGroups, onLeft: cfg.OnLeft,
 		peers: make(map[fabric.NodeID]*peer), wishes: make(map[netip.Addr]bool), wished: make(chan struct{}, 1),
 	}
 	if err := m.takeID(cfg); err != nil {

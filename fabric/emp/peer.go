@@ -108,7 +108,8 @@ type peer struct {
 // startPeer makes a peer, which lives until ctx ends or stop is called. It waits for
 // the one that had its ID before.
 func (m *Member) startPeer(ctx context.Context, desc Description, before *peer, link Linker) *peer {
-	ctx, stop := context.WithCancel(ctx)
+	runs := ctx
+	ctx, stop := context.WithCancel(runs)
 	p := &peer{
 		m: m, desc: desc, stop: stop,
 		incoming: make(chan *net.UnixConn),
@@ -123,6 +124,9 @@ func (m *Member) startPeer(ctx context.Context, desc Description, before *peer, 
 			<-before.done
 		}
 		p.keepLinked(ctx, link)
+		if runs.Err() == nil {
+			m.onLeft(desc.Node)
+		}
 	}()
 	return p
 }

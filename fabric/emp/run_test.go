@@ -58,9 +58,14 @@ func TestNodesFindEachOther(t *testing.T) {
 
 func TestKilledNode(t *testing.T) {
 	dir := tempDir(t)
-	a := start(t, Config{Dir: dir, Node: id(1)}, fakeLinker)
+	var left atomic.Int32
+	a := start(t, Config{Dir: dir, Node: id(1), OnLeft: func(n fabric.NodeID) {
+		if left.Add(1); n != 9 {
+			t.Errorf("node %d has left", n)
+		}
+	}}, fakeLinker)
 	b := start(t, Config{Dir: dir, Node: id(20)}, fakeLinker)
-	for range 2 { // killed, and restarted with the same ID
+	for i := range int32(2) { // killed, and restarted with the same ID
 		cmd := startHelper(t, dir)
 		for _, n := range []node{a, b} {
 			eventually(t, "node 9 linked", within, func() bool { return slices.Contains(n.up(), 9) })
@@ -71,6 +76,7 @@ func TestKilledNode(t *testing.T) {
 		for _, n := range []node{a, b} {
 			eventually(t, "node 9 gone", within, func() bool { return len(n.Peers()) == 1 })
 		}
+		eventually(t, "node 9 has left", within, func() bool { return left.Load() == i+1 })
 		_ = cmd.Wait() // killed
 	}
 	if names := files(t, dir); slices.ContainsFunc(names, func(s string) bool { return strings.HasPrefix(s, "node-9") }) {
@@ -104,7 +110,12 @@ func TestLinkFails(t *testing.T) {
 	dir := tempDir(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	a := start(t, Config{Dir: dir}, fakeLinker)
+	var over atomic.Bool
+	a := start(t, Config{Dir: dir, OnLeft: func(n fabric.NodeID) {
+		if !over.Load() {
+			t.Errorf("node %d has left", n)
+		}
+	}}, fakeLinker)
 	b := start(t, Config{Dir: dir}, fakeLinker)
 	c := start(t, Config{Dir: dir}, func(conn *net.UnixConn, peer fabric.NodeID) (Link, error) {
 		if peer == 1 && broken.Load() {
@@ -131,6 +142,7 @@ func TestLinkFails(t *testing.T) {
 	eventually(t, "linked again", within, func() bool {
 		return len(a.up()) == 2 && len(b.up()) == 2 && len(c.up()) == 2 && a.Peers()[1].Links == 2 && b.Peers()[1].Links == 2
 	})
+	over.Store(true)
 }
 
 // A Linker that hangs does not keep the node from leaving.

@@ -102,6 +102,7 @@ func Start(cfg Config) (d *Daemon, err error) {
 		Log:   cfg.Log,
 		// Called by Run, when all is there.
 		OnGroups: func(now []emp.Group) { d.groups.setGroups(now) },
+		OnLeft:   func(n fabric.NodeID) { d.carrier.nodeLeft(n) },
 		Topology: topologyID(cfg.Topology),
 	}
 	if cfg.Faults != nil {

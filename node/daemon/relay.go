@@ -15,7 +15,6 @@ import (
 	"exnet/fabric"
 	"exnet/fabric/emp"
 	"exnet/fabric/link/ofi"
-	"exnet/fabric/link/shm"
 	"exnet/fabric/link/stream"
 	"exnet/internal/counter"
 	"exnet/node/control"
@@ -140,13 +139,12 @@ func (c *carrier) followLink(peer fabric.NodeID, l emp.Link, remote bool) {
 			return
 		}
 		c.endSession(peer, l)
-		_, memory := l.(*shm.Link) // which ends with its peer's process
-		c.engine.PeerDown(peer, memory)
+		c.engine.PeerDown(peer, false)
 	})
 }
 
-// nodeLeft follows a node of another host that has left the fabric: what went through it has
-// ended, also where its Engine's farewell was lost with the link.
+// nodeLeft follows a node that has left the fabric: what went through it has ended, also where its
+// Engine's farewell was lost with the link.
 func (c *carrier) nodeLeft(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
 
 // awaitPeer waits until the peer carries; false: the link or the node has ended.
