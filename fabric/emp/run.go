@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/fabric"
 	"exnet/internal/ctxend"
 	"exnet/node/rpc"
@@ -89,6 +91,9 @@ func (m *Member) Run(ctx context.Context, connect Linker) (err error) {
 // gone have ended. Only Run's goroutine calls it.
 func (m *Member) scanDir(ctx context.Context, connect Linker) (settled bool) {
 	alive, dead, err := m.dir.listNodes()
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return false // a node whose description was not read is not gone
+	}
 	if err != nil {
 		m.log.Warn("a node cannot be linked", "reason", err)
 	}

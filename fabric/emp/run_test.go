@@ -7,12 +7,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
 )
@@ -142,6 +145,49 @@ func TestLinkFails(t *testing.T) {
 	eventually(t, "linked again", within, func() bool {
 		return len(a.up()) == 2 && len(b.up()) == 2 && len(c.up()) == 2 && a.Peers()[1].Links == 2 && b.Peers()[1].Links == 2
 	})
+	over.Store(true)
+}
+
+// A node that may open no more files takes nobody for gone.
+func TestNoDescriptors(t *testing.T) {
+	dir := tempDir(t)
+	var over atomic.Bool
+	left := func(n fabric.NodeID) {
+		if !over.Load() {
+			t.Errorf("node %d has left", n)
+		}
+	}
+	a := start(t, Config{Dir: dir, OnLeft: left}, fakeLinker)
+	b := start(t, Config{Dir: dir, OnLeft: left}, fakeLinker)
+	linked := func() bool { return len(a.up()) == 1 && len(b.up()) == 1 }
+	eventually(t, "linked", within, linked)
+	time.Sleep(2 * secondLook) // they have looked again
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // each has the nodes look
+		name := filepath.Join(dir, "link")
+		if err := errors.Join(os.Symlink("nowhere", name), os.Remove(name)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(secondLook / 5)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{Dir: dir, OnLeft: left}, fakeLinker)
+	eventually(t, "another node linked", within, func() bool { return len(a.up()) == 2 && len(b.up()) == 2 })
+	for _, p := range append(a.Peers(), b.Peers()...) {
+		if p.Links != 1 {
+			t.Errorf("node %d was linked %d times", p.Node, p.Links)
+		}
+	}
 	over.Store(true)
 }
 
