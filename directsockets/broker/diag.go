@@ -65,7 +65,7 @@ func openDiag() (*diag, error) {
 	}
 	d := &diag{fd: fd, dev: st.Dev, buf: make([]byte, 32<<10)}
 	none := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.sendRequest(diagRequest(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
+	if _, err := d.sendRequest(wire.DiagRequest(unix.IPPROTO_TCP, none, none, 0, 0), unix.NLM_F_DUMP, func([]byte) {}); err != nil {
 		d.close()
 		return nil, err
 	}
@@ -87,18 +87,14 @@ func (d *diag) close() {
 // Layout of struct inet_diag_req_v2 and of struct inet_diag_msg (linux/inet_diag.h),
 // from their beginning. Ports and addresses are in network byte order.
 const (
-	reqFamilyOff   = 0  // uint8
-	reqProtocolOff = 1  // uint8
-	reqExtOff      = 2  // uint8: bit n - 1: with attribute n
-	reqStatesOff   = 4  // uint32
-	reqIDOff       = 8  // struct inet_diag_sockid
-	reqLen         = 56 // = 8 + 48
-	msgFamilyOff   = 0  // uint8
-	msgStateOff    = 1  // uint8
-	msgIDOff       = 4
-	msgUIDOff      = 64 // uint32
-	msgInodeOff    = 68 // uint32
-	msgLen         = 72 // then attributes
+	reqExtOff    = 2 // uint8: bit n - 1: with attribute n
+	reqIDOff     = 8 // struct inet_diag_sockid
+	msgFamilyOff = 0 // uint8
+	msgStateOff  = 1 // uint8
+	msgIDOff     = 4
+	msgUIDOff    = 64 // uint32
+	msgInodeOff  = 68 // uint32
+	msgLen       = 72 // then attributes
 
 	idSportOff  = 0 // uint16
 	idDportOff  = 2 // uint16
@@ -144,7 +140,7 @@ func (d *diag) findConnected(p proof, local, remote netip.AddrPort, ifindex uint
 		return of, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	found := false
-	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.sendRequest(wire.DiagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || !p.isOf(m) {
 			return
 		}
@@ -169,7 +165,7 @@ func (d *diag) isStanding(of shadow, local, remote netip.AddrPort) (same bool, e
 
 // stateOf returns the state of the socket with these ends, and whether it is still the same one.
 func (d *diag) stateOf(of shadow, local, remote netip.AddrPort) (state uint8, same bool, err error) {
-	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.sendRequest(wire.DiagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates), 0, func(m []byte) {
 		state = m[msgStateOff]
 		same = 1<<state&tcpStates != 0 && cookieOf(m) == of.cookie
 	})
@@ -179,7 +175,7 @@ func (d *diag) stateOf(of shadow, local, remote netip.AddrPort) (state uint8, sa
 // socketAt returns the socket with these ends, local being this node's, whoever owns it. A
 // socket that the program has not accepted yet has no inode. found false: there is none.
 func (d *diag) socketAt(local, remote netip.AddrPort, ifindex uint32) (of shadow, found bool, err error) {
-	_, err = d.sendRequest(diagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
+	_, err = d.sendRequest(wire.DiagRequest(unix.IPPROTO_TCP, local, remote, ifindex, tcpStates), 0, func(m []byte) {
 		if 1<<m[msgStateOff]&(tcpStates|tcpSynRecv) == 0 {
 			return
 		}
@@ -200,7 +196,7 @@ type life struct {
 // lifeOf returns what the kernel knows of the socket with these ends; false: it is another one,
 // or none.
 func (d *diag) lifeOf(of shadow, local, remote netip.AddrPort) (l life, same bool, err error) {
-	req := diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+	req := wire.DiagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	req[unix.SizeofNlMsghdr+reqExtOff] = 1 << (diagInfo - 1)
 	_, err = d.sendRequest(req, 0, func(m []byte) {
 		if 1<<m[msgStateOff]&tcpStates == 0 || cookieOf(m) != of.cookie {
@@ -217,7 +213,7 @@ func (d *diag) lifeOf(of shadow, local, remote netip.AddrPort) (l life, same boo
 
 // destroySocket has the kernel end a socket, as ss -K does.
 func (d *diag) destroySocket(of shadow, local, remote netip.AddrPort) error {
-	req := diagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
+	req := wire.DiagRequest(unix.IPPROTO_TCP, local, remote, of.ifindex, tcpStates)
 	binary.NativeEndian.PutUint16(req[nlTypeOff:], sockDestroy)
 	binary.NativeEndian.PutUint64(req[unix.SizeofNlMsghdr+reqIDOff+idCookieOff:], of.cookie)
 	_, err := d.sendRequest(req, unix.NLM_F_ACK, func([]byte) {})
@@ -234,7 +230,7 @@ func (d *diag) findListening(p proof, port uint16) (b bound, spent time.Duration
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
-		took, err := d.sendRequest(diagRequest(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.sendRequest(wire.DiagRequest(unix.IPPROTO_TCP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, 1<<tcpListen), unix.NLM_F_DUMP, func(m []byte) {
 			if m[msgStateOff] != tcpListen || !p.isOf(m) {
 				return
 			}
@@ -288,28 +284,6 @@ func attributeOf(attrs []byte, typ uint16) []byte {
 		attrs = attrs[min((n+3)&^3, len(attrs)):]
 	}
 	return nil
-}
-
-// diagRequest asks for the socket with these ends or, as a dump, for all sockets of the family
-// at the local port.
-func diagRequest(protocol uint8, local, remote netip.AddrPort, ifindex uint32, states uint32) []byte {
-	b := make([]byte, unix.SizeofNlMsghdr+reqLen)
-	binary.NativeEndian.PutUint32(b, uint32(len(b)))
-	binary.NativeEndian.PutUint16(b[nlTypeOff:], unix.SOCK_DIAG_BY_FAMILY)
-	r := b[unix.SizeofNlMsghdr:]
-	r[reqFamilyOff], r[reqProtocolOff] = unix.AF_INET, protocol
-	if local.Addr().Is6() {
-		r[reqFamilyOff] = unix.AF_INET6
-	}
-	binary.NativeEndian.PutUint32(r[reqStatesOff:], states)
-	id := r[reqIDOff:]
-	binary.BigEndian.PutUint16(id[idSportOff:], local.Port())
-	binary.BigEndian.PutUint16(id[idDportOff:], remote.Port())
-	copy(id[idSrcOff:], local.Addr().AsSlice())
-	copy(id[idDstOff:], remote.Addr().AsSlice())
-	binary.NativeEndian.PutUint32(id[idIfOff:], ifindex)
-	binary.NativeEndian.PutUint64(id[idCookieOff:], ^uint64(0))
-	return b
 }
 
 // sendRequest sends a request with flags, and calls found with each struct inet_diag_msg of the

@@ -79,7 +79,7 @@ func TestNoDiag(t *testing.T) {
 	defer d.close()
 	const unknown = 253 // for experiments (RFC 3692)
 	any := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := d.sendRequest(diagRequest(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
+	if _, err := d.sendRequest(wire.DiagRequest(unknown, any, any, 0, 1<<tcpListen), unix.NLM_F_DUMP, func([]byte) {}); !errors.Is(err, errNoDiag) {
 		t.Error(err)
 	}
 }

@@ -31,7 +31,7 @@ func (d *diag) findReached(from, to netip.AddrPort) (u udpSocket, found bool, er
 		return u, false, fmt.Errorf("%w: addresses of different families", errSocket)
 	}
 	// A request for one socket has the ends in the order of the packet, unlike those for TCP.
-	_, err = d.sendRequest(diagRequest(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
+	_, err = d.sendRequest(wire.DiagRequest(unix.IPPROTO_UDP, from, to, 0, ^uint32(0)), 0, func(m []byte) {
 		found = true
 		u = udpOf(m)
 	})
@@ -50,7 +50,7 @@ func (d *diag) findReceiving(p proof, port uint16) (u udpSocket, spent time.Dura
 	}
 	found := false
 	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		took, err := d.sendRequest(diagRequest(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
+		took, err := d.sendRequest(wire.DiagRequest(unix.IPPROTO_UDP, netip.AddrPortFrom(any, port), netip.AddrPortFrom(any, 0), 0, udpStates), unix.NLM_F_DUMP, func(m []byte) {
 			if p.isOf(m) && diagEnd(m, idSrcOff, idSportOff).Port() == port {
 				found, u = true, udpOf(m)
 			}

@@ -8,14 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/broker/connstats"
+	"exnet/directsockets/broker/wire"
 )
 
-// Layout of the request and of the answer (linux/inet_diag.h).
-const (
-	askLen    = unix.SizeofNlMsghdr + 56
-	askID     = unix.SizeofNlMsghdr + 8
-	cookieOff = unix.SizeofNlMsghdr + 4 + 40
-)
+// cookieOff is where the answer has SO_COOKIE: in the id of struct inet_diag_msg.
+const cookieOff = unix.SizeofNlMsghdr + 4 + 40
 
 // mayPass reports whether an error of peerOf is one that passes.
 func mayPass(err error) bool {
@@ -54,22 +51,7 @@ func peerOf(from, to netip.AddrPort) (cookie uint64, err error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	b := make([]byte, askLen)
-	binary.NativeEndian.PutUint32(b, askLen)
-	binary.NativeEndian.PutUint16(b[4:], unix.SOCK_DIAG_BY_FAMILY)
-	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
-	r := b[unix.SizeofNlMsghdr:]
-	r[0], r[1] = unix.AF_INET, unix.IPPROTO_UDP
-	if to.Addr().Is6() {
-		r[0] = unix.AF_INET6
-	}
-	binary.NativeEndian.PutUint32(r[4:], ^uint32(0))
-	id := b[askID:]
-	binary.BigEndian.PutUint16(id, from.Port())
-	binary.BigEndian.PutUint16(id[2:], to.Port())
-	copy(id[4:], from.Addr().AsSlice())
-	copy(id[20:], to.Addr().AsSlice())
-	binary.NativeEndian.PutUint64(id[40:], ^uint64(0))
+	b := wire.DiagRequest(unix.IPPROTO_UDP, from, to, 0, ^uint32(0))
 	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
