@@ -4,6 +4,11 @@
 #if defined(__x86_64__)
 #include "free/entry.h"
 
+#include <errno.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
 bool entry_begins(unsigned long flags, const long a[6]) { return (void)flags, ds_writable((const char *)a[1] - 136, 8); }
 
 bool entry_prepare(enum rest rest, const long a[6], uintptr_t back)
@@ -33,6 +38,15 @@ bool ds_free_elsewhere(ucontext_t *u, struct ds_where *w, const siginfo_t *info)
 	return true;
 }
 
+/* Hooks that the entry calls by itself: each takes what the system call takes, and an int holds its
+ * result. */
+static void *const hooks[DS_WAYS] __attribute__((used)) = {
+#define X(name) [SYS_##name] = (void *)name,
+	X(read) X(write) X(readv) X(writev) X(recvfrom) X(sendto) X(recvmsg) X(sendmsg) X(epoll_wait)
+#undef X
+};
+_Static_assert(offsetof(struct ds_thread, level) == 12, "as the entry has it");
+
 /* The thread's slot. */
 #define FIND \
 	"	movq	%gs:" SLOT_NONE_TEXT ", %r11\n" \
@@ -46,7 +60,8 @@ DS_GO_FIRST;
 
 __asm__(
 	"	.text\n"
-	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase, ds_free_calls\n"
+	"	.hidden	ds_own_ways, fd_tab, fd_tab_size, fd_thread_vforks, slot_fsgsbase, slot_of_go, ds_free_calls\n"
+	"	.hidden	ds_selves, __errno_location\n"
 	"	.hidden	ds_free_entered, ds_free_forked, ds_free_elsewhere, ds_where_swap, go_begin, go_end\n"
 	"	.globl	ds_free_entry\n"
 	"	.p2align 6\n"
@@ -70,13 +85,38 @@ __asm__(
 	"	pushq	%rdx\n"
 	"	pushq	%rsi\n"
 	"	pushq	%rdi\n"
-	"	movq	%rsp, %rsi\n" /* the arguments, as an array */
+	"	andq	$-16, %rsp\n"
+	/* ds_free_entered does no more for a thread that has a slot, its own as Go made none, and is in
+	 * no handler. */
+	"	cmpb	$0, slot_of_go(%rip)\n"
+	"	jne	16f\n"
+	"	movq	%gs:" SLOT_NONE_TEXT "+8, %rcx\n"
+	"	testq	%rcx, %rcx\n"
+	"	jz	16f\n"
+	"	leaq	ds_selves+12(%rip), %r11\n" /* the level */
+	"	cmpl	$0, (%r11,%rcx)\n"
+	"	jne	16f\n"
+	"	leaq	hooks(%rip), %r11\n"
+	"	movq	(%r11,%rax,8), %r11\n"
+	"	testq	%r11, %r11\n"
+	"	jz	16f\n"
+	"	movq	%r10, %rcx\n"
+	"	call	*%r11\n"
+	"	xorl	%ecx, %ecx\n" /* DONE */
+	"	cltq\n"
+	"	cmpl	$-1, %eax\n"
+	"	jne	18f\n"
+	"	call	__errno_location\n"
+	"	xorl	%ecx, %ecx\n"
+	"	movslq	(%rax), %rax\n"
+	"	negq	%rax\n"
+	"	jmp	18f\n"
+	"16:	leaq	-48(%rbp), %rsi\n" /* the arguments, as an array */
 	"	movq	8(%rbp), %rdx\n"
 	"	movl	%eax, %edi\n"
-	"	andq	$-16, %rsp\n"
 	"	call	ds_free_entered\n"
 	"	movq	%rdx, %rcx\n"
-	"	leaq	-48(%rbp), %rsp\n"
+	"18:	leaq	-48(%rbp), %rsp\n"
 	"	popq	%rdi\n"
 	"	popq	%rsi\n"
 	"	popq	%rdx\n"
