@@ -156,10 +156,10 @@ OURS ssize_t recvfrom_ours(int fd, void *p, size_t n, int flags, struct sockaddr
 		if (rc >= 0)
 			return rc;
 		rc = told(&k, fd, rc, NULL, flags);
-		return rc >= 0 && addr ? no_name(rc, len) : rc;
+		return rc >= 0 ? no_name(rc, len) : rc;
 	}
 	ssize_t rc = recv_one(&k, fd, p, n, flags);
-	return rc >= 0 && addr ? no_name(rc, len) : rc;
+	return rc >= 0 ? no_name(rc, len) : rc;
 }
 
 EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *addr, socklen_t *len)
@@ -169,7 +169,7 @@ EXPORT ssize_t recvfrom(int fd, void *p, size_t n, int flags, struct sockaddr *a
 	PASS(w, recvfrom, fd, p, n, flags, addr, len);
 	if (word_dgram(w))
 		return dg_recvfrom(fd, p, n, flags, addr, len);
-	return recvfrom_ours(fd, p, n, flags, addr, len);
+	return addr ? recvfrom_ours(fd, p, n, flags, addr, len) : recv_ours(fd, p, n, flags, w);
 }
 
 /* As read_ours. */

@@ -131,7 +131,7 @@ EXPORT ssize_t sendto(int fd, const void *p, size_t n, int flags, const struct s
 		return REAL(sendto, fd, p, n, flags, addr, len);
 	if (word_dgram(w))
 		return ANEW(dg_sendto(fd, p, n, flags, addr, len), sendto(fd, p, n, flags, addr, len));
-	return sendto_ours(fd, p, n, flags, addr, len);
+	return addr ? sendto_ours(fd, p, n, flags, addr, len) : send_ours(fd, p, n, flags, w);
 }
 
 /* As call_send, of n vectors. */
