@@ -256,7 +256,8 @@ static inline bool ds_cursor(struct ds_cursor *c, const struct iovec *iov, int n
 {
 	if (__builtin_expect(n != 1 || iov->iov_len > DS_MAX_RW || !ds_user_range(iov->iov_base, iov->iov_len), 0))
 		return ds_cursor_of(c, iov, n);
-	*c = (struct ds_cursor){.v = iov, .n = 1, .left = iov->iov_len};
+	/* Zeroes that cover two fields would delay the reads that follow: each has its own. */
+	*c = (struct ds_cursor){.v = iov, .n = 1, .off = 0, .left = iov->iov_len, .at = 0};
 	return true;
 }
 struct iovec ds_here(const struct ds_cursor *c, size_t max) DS_HIDDEN;

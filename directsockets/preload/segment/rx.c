@@ -124,7 +124,7 @@ static inline int look(struct ds_seg *g, const struct ds_rx *r, const struct ds_
 
 	if ((uint32_t)status != lap(g, p->count))
 		return DS_AGAIN;
-	*m = (struct message){.tag = status >> 32 & 0xff, .data = s->payload, .len = len};
+	*m = (struct message){.tag = status >> 32 & 0xff, .data = s->payload, .len = len, .advance = 0}; /* as in ds_cursor */
 	if (__builtin_expect(m->tag != DS_VELO && m->tag != DS_VELO_LAST, 0))
 		return look_other(g, r, p, m, len);
 	return len >= 1 && len <= DS_VELO_MAX && p->off < len ? 1 : DS_BREACH;
