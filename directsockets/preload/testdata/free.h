@@ -94,6 +94,23 @@ static void fail(const char *what)
 	_exit(1);
 }
 
+/* The same, of three arguments: checks that the call keeps the registers that the kernel keeps. */
+static long place_kept(long nr, long a, long b, long c)
+{
+	register long r10 __asm__("r10") = 10, r8 __asm__("r8") = 8, r9 __asm__("r9") = 9;
+	long rc = nr, di = a, si = b, dx = c;
+
+	__asm__ volatile("addq $-128, %%rsp\n	leaq 1f(%%rip), %%r11\n	jmp *entry(%%rip)\n1:	subq $-128, %%rsp"
+			 : "+a"(rc), "+D"(di), "+S"(si), "+d"(dx), "+r"(r10), "+r"(r8), "+r"(r9)
+			 :
+			 : "rcx", "r11", "memory", "cc");
+	if (di != a || si != b || dx != c || r10 != 10 || r8 != 8 || r9 != 9) {
+		fprintf(stderr, "call %ld: registers lost\n", nr);
+		_exit(1);
+	}
+	return rc;
+}
+
 /* A system call by the library, as syscall(2). */
 static long call(long nr, long a, long b, long c, long d, long e, long f)
 {
@@ -110,7 +127,7 @@ static long call(long nr, long a, long b, long c, long d, long e, long f)
 		}
 		rc = r.err ? -r.err : r.r1;
 	} else {
-		rc = place(nr, a, b, c, d, e, f);
+		rc = nr == SYS_read || nr == SYS_write ? place_kept(nr, a, b, c) : place(nr, a, b, c, d, e, f);
 	}
 	if (rc < 0 && rc > -4096) {
 		errno = (int)-rc;
