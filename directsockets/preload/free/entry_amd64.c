@@ -86,8 +86,8 @@ __asm__(
 	"	pushq	%rsi\n"
 	"	pushq	%rdi\n"
 	"	andq	$-16, %rsp\n"
-	/* ds_free_entered does no more for a thread that has a slot, its own as Go made none, and is in
-	 * no handler. */
+	/* ds_free_entered does no more for a thread that is in no handler and has a slot. Without
+	 * Go that is its own. */
 	"	cmpb	$0, slot_of_go(%rip)\n"
 	"	jne	16f\n"
 	"	movq	%gs:" SLOT_NONE_TEXT "+8, %rcx\n"
