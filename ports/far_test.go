@@ -18,10 +18,6 @@ type hosts struct {
 	down bool
 
 	tries atomic.Uint32
-	sends atomic.Int64
-	// sending is called with the number of each message, before it is sent, unless it is nil. It
-	// must not block.
-	sending func(n int64) // +checklocks:mu
 }
 
 // host is a server, with what others have sent to it.
@@ -51,12 +47,6 @@ const onlySession = 1
 func (way) Session(fabric.NodeID) (uint64, error) { return onlySession, nil }
 
 func (w way) Send(to fabric.NodeID, session uint64, b []byte) error {
-	w.mu.Lock()
-	sending := w.sending
-	w.mu.Unlock()
-	if n := w.sends.Add(1) - 1; sending != nil {
-		sending(n)
-	}
 	if !w.Reaches(to) {
 		return fabric.ErrPeerDown
 	}
