@@ -5,6 +5,7 @@
 #include "segment/txring.h"
 
 #include <sched.h>
+#include <string.h>
 
 // ---- the whole ring is used once there is much to send
 
@@ -181,9 +182,30 @@ static void room_is_room(void)
 	}
 }
 
+// A copy is right at all distances, those at which it goes in pieces too, and writes nothing beside.
+static void copies(void)
+{
+	enum { PAGES = 4 * 4096 };
+	static uint8_t from[PAGES] __attribute__((aligned(4096))), to[2 * PAGES] __attribute__((aligned(4096)));
+	static const size_t sizes[] = {1, 511, 512, DS_FEW - 1, DS_FEW, DS_FEW + 1, 2 * DS_FEW, 2 * DS_FEW + 1, 4096, PAGES - 7};
+
+	for (int i = 0; i < PAGES; i++)
+		from[i] = (uint8_t)(i % 251 + 1);
+	for (int lag = 0; lag < 18; lag++)
+		for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+			size_t n = sizes[k];
+
+			memset(to, 0, sizeof to);
+			ds_copy(to + 4096 + lag, from, n);
+			CHECK(!memcmp(to + 4096 + lag, from, n), "%zu bytes, %d behind: not the same", n, lag);
+			CHECK(!to[4095 + lag] && !to[4096 + lag + (int)n], "%zu bytes, %d behind: more was written", n, lag);
+		}
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
+	copies();
 	widens();
 	room_is_room();
 	ways();

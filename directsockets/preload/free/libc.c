@@ -43,10 +43,13 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n)
 	const char *f = from;
 
 #if defined(__x86_64__)
-	if (n >= LARGE) {
-		void *d = to;
+	if (n >= LARGE && (((uintptr_t)t - (uintptr_t)f) & 4095) - 1 < 15) { /* where rep movsb is slow (ds_copy_many) */
+		size_t words = n / 8;
 
-		__asm__ volatile("rep movsb" : "+D"(d), "+S"(from), "+c"(n) : : "memory");
+		n %= 8;
+		__asm__ volatile("rep movsq" : "+D"(t), "+S"(f), "+c"(words) : : "memory");
+	} else if (n >= LARGE) {
+		__asm__ volatile("rep movsb" : "+D"(t), "+S"(f), "+c"(n) : : "memory");
 		return to;
 	}
 #endif

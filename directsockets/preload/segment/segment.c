@@ -350,6 +350,19 @@ bool ds_reachable(const struct ds_cursor *c, size_t n, bool write)
 	return true;
 }
 
+/* The C library copies much by rep movsb. From AMD's Zen 3 on that takes 16 times as long if the
+ * target lies 1 to 15 bytes behind the source, but for whole pages. So it gets little at a time. */
+void ds_copy_many(void *to, const void *from, size_t n)
+{
+	uint8_t *t = to;
+	const uint8_t *f = from;
+
+	if ((((uintptr_t)t - (uintptr_t)f) & 4095) - 1 < 15)
+		for (; n > DS_FEW; n -= DS_FEW, t += DS_FEW, f += DS_FEW)
+			memcpy(t, f, DS_FEW);
+	memcpy(t, f, n);
+}
+
 void ds_gather_all(struct ds_cursor *c, uint8_t *to, size_t n)
 {
 	c->left -= n;
@@ -357,12 +370,12 @@ void ds_gather_all(struct ds_cursor *c, uint8_t *to, size_t n)
 		size_t k = c->v->iov_len - c->off;
 
 		if (k > n) {
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+			ds_copy(to, (const uint8_t *)c->v->iov_base + c->off, n);
 			c->off += n;
 			return;
 		}
 		if (k)
-			memcpy(to, (const uint8_t *)c->v->iov_base + c->off, k);
+			ds_copy(to, (const uint8_t *)c->v->iov_base + c->off, k);
 		to += k;
 		n -= k;
 		c->v++;

@@ -26,11 +26,22 @@ void ds_read_hook(const volatile void *p, size_t n);
 #define GET32(s, off) GET((const volatile uint32_t *)(const volatile void *)((s)->payload + (off)))
 #define GET64(s, off) GET((const volatile uint64_t *)(const volatile void *)((s)->payload + (off)))
 
+/* Copies, as memcpy, which is slow for some distances of more bytes than DS_FEW. */
+enum { DS_FEW = 1024 };
+void ds_copy_many(void *to, const void *from, size_t n) DS_HIDDEN;
+static inline void ds_copy(void *to, const void *from, size_t n)
+{
+	if (n > DS_FEW)
+		ds_copy_many(to, from, n);
+	else
+		memcpy(to, from, n);
+}
+
 /* Copies n bytes that the peer can write to private memory. Each is read once: the compiler cannot
  * see that to is the same as from, and so does not read from again. Any caller. */
 static inline void ds_copy_in(void *to, const volatile uint8_t *from, size_t n)
 {
-	memcpy(to, (const uint8_t *)from, n);
+	ds_copy(to, (const uint8_t *)from, n);
 	__asm__ volatile("" : : "r"(to) : "memory");
 	ds_read_hook(from, n);
 }
@@ -65,7 +76,7 @@ static inline void ds_gather(struct ds_cursor *c, uint8_t *to, size_t n)
 		ds_gather_all(c, to, n);
 		return;
 	}
-	memcpy(to, (const uint8_t *)c->v->iov_base + c->off, n);
+	ds_copy(to, (const uint8_t *)c->v->iov_base + c->off, n);
 	c->left -= n;
 	c->off += n;
 }
