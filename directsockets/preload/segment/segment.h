@@ -133,6 +133,13 @@ struct ds_seg {
 	struct ds_info info;
 };
 
+/* How copies go into the ring. */
+enum ring_way {
+	RING_THROUGH, /* through the caches, timed */
+	RING_PAST,    /* past them */
+	RING_AGAIN,   /* through them, not timed: the ring's lines are in no cache yet */
+};
+
 /* The outbound direction. */
 struct ds_tx {
 	uint64_t count; /* messages sent */
@@ -144,8 +151,9 @@ struct ds_tx {
 	uint64_t turn;	 /* the count at which pages may be given back: see give_back */
 	uint64_t turned; /* when that was last looked at, by ds_ticks */
 	uint64_t kept;	 /* the first page, counted from the beginning, that was not given back */
-	uint32_t slow; /* see ds_ring_fill */
-	int32_t past;
+	uint32_t way;	 /* an enum ring_way; ds_ring_fill decides */
+	uint32_t slow;	 /* RING_THROUGH: slow copies, less what fast ones have made of them */
+	int64_t left;	 /* else: bytes until the next way */
 	uint64_t wide; /* 1: the whole ring is in use; see span */
 	uint64_t paused; /* the number of the last PAUSE */
 };

@@ -8,7 +8,7 @@
 enum {
 	FILL_LEAST = 16384, /* bytes of the least copy that is timed */
 	SLOW_MOST = 8,	    /* slow copies in a row */
-	PAST = 16 << 20,    /* bytes past the caches before one copy through them is timed */
+	PAST = 64 << 20,    /* bytes past the caches before copies go through them again */
 	LONG = 8 << 20,	    /* bytes by which a stream has become one that gets the whole ring */
 	REWIND = 16384,	    /* an empty ring starts over at 0 from here on (SPEC 4.2) */
 };
@@ -62,31 +62,65 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
 	return want;
 }
 
+#if defined(__SSE2__)
+/* Copies past the caches. */
+static void fill_past(struct ds_cursor *c, uint8_t *to, size_t n)
+{
+	const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
+	size_t i = 0;
+
+	for (; i + 64 <= n; i += 16)
+		_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+	_mm_sfence(); /* before the status */
+	c->off += i;
+	c->left -= i;
+	ds_gather(c, to + i, n - i);
+}
+
+/* Copies through the caches, and times that. */
+static void fill_timed(struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
+{
+	uint64_t begun = ds_ticks();
+
+	ds_gather(c, to, n);
+	if ((ds_ticks() - begun) * 2 <= n) {
+		t->slow /= 2;
+	} else if (++t->slow >= SLOW_MOST) {
+		t->way = RING_PAST;
+		t->left = PAST;
+	}
+}
+#endif
+
 /* Past the caches, if copies through them are slow, since the peer's CPU is far: more than 0.5
- * ticks a byte (docs/results/performance.md). */
+ * ticks a byte (docs/results/performance.md). The first lap of the ring is not timed, as its pages
+ * are new, nor is the first one after copies past the caches, as its lines are in none. */
 void ds_ring_fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
 #if defined(__SSE2__)
-	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && !together(g)) {
-		if (t->slow == SLOW_MOST && t->past > 0 && !((uintptr_t)to % 16)) {
-			const uint8_t *from = (const uint8_t *)c->v->iov_base + c->off;
-			size_t i = 0;
+	uint64_t lap = ds_ring_span(g, t);
 
-			t->past -= (int32_t)n;
-			for (; i + 64 <= n; i += 16)
-				_mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
-			_mm_sfence(); /* before the status */
-			c->off += i;
-			c->left -= i;
-			ds_gather(c, to + i, n - i);
+	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && t->put >= lap && !together(g)) {
+		if (t->way == RING_THROUGH) {
+			fill_timed(t, c, to, n);
 			return;
 		}
-		uint64_t begun = ds_ticks();
-		ds_gather(c, to, n);
-		if ((ds_ticks() - begun) * 2 <= n)
-			t->slow /= 2;
-		else if ((t->past = PAST) && t->slow < SLOW_MOST)
-			t->slow++;
+		bool past = t->way == RING_PAST && !((uintptr_t)to % 16);
+
+		if (past)
+			fill_past(c, to, n);
+		else
+			ds_gather(c, to, n);
+		t->left -= (int64_t)n;
+		if (t->left > 0)
+			return;
+		if (t->way == RING_PAST) {
+			t->way = RING_AGAIN;
+			t->left = (int64_t)lap;
+		} else {
+			t->way = RING_THROUGH;
+			t->slow = SLOW_MOST - 1; /* one more slow copy, and they go past them again */
+		}
 		return;
 	}
 #else
