@@ -200,7 +200,7 @@ static void room_is_room(void)
 	}
 }
 
-// A copy is right at all distances, those at which it goes in pieces too, and writes nothing beside.
+// A copy is right at all distances, also where it goes in pieces, and writes nothing beside.
 static void copies(void)
 {
 	enum { PAGES = 4 * 4096 };
