@@ -45,8 +45,9 @@ static void *sends(void *arg)
 
 		for (size_t i = 0; i < n; i++)
 			buf[i] = nth_byte(done + i);
-		s->e->tx.slow = (uint32_t)next(s, 9); // through the caches or past them
-		s->e->tx.past = (int32_t)next(s, 2) * MAX;
+		s->e->tx.way = (uint32_t)next(s, RING_AGAIN + 1); // through the caches or past them
+		s->e->tx.slow = (uint32_t)next(s, 8);
+		s->e->tx.left = (int64_t)next(s, 2) * MAX;
 		while (c.left) {
 			ssize_t r = ds_tx_send(&s->e->seg, &s->e->tx, &s->e->attention, &c);
 			if (r == DS_AGAIN) {
