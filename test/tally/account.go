@@ -256,20 +256,16 @@ func (a *account) close(end event, p *results, out io.Writer) {
 // signs are of what only a fault of the program explains: of its memory, or of the bytes that it
 // moves.
 var signs = []string{
-	"DATA RACE", "race detected", "Sanitizer:", "runtime error", "panic:", "fatal error:", "SIGSEGV", "egmentation fault",
+	"DATA RACE", "race detected", "Sanitizer", "runtime error", "panic:", "fatal error:", "SIGSEGV", "egmentation fault",
 	"corrupt", "differ", "mismatch", "sha256", "checksum", "out of order", "leak",
 }
 
 // nothing matches a counter that has counted nothing, in JSON, perhaps quoted, or in a table, and
-// how much a link is to damage (--faults): their names are no sign.
-var nothing = regexp.MustCompile(`[\w.]+(\\?":|\s+)0\b|\bcorrupt=[\d.]+`)
+// how much a link is to damage (--faults), and a test: their names are no sign.
+var nothing = regexp.MustCompile(`[\w.]+(\\?":|\s+)0\b|\bcorrupt=[\d.]+|\bTest\w+(/\S*)?`)
 
-// grave reports whether a line of a test's output has one of the signs. What go test itself says
-// of a test has none, whatever its name is.
+// grave reports whether a line of a test's output has one of the signs.
 func grave(line string) bool {
-	if text := strings.TrimSpace(line); strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- ") {
-		return false
-	}
 	line = nothing.ReplaceAllString(line, "")
 	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(line, sign) })
 }

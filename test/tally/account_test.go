@@ -134,12 +134,14 @@ func TestAgain(t *testing.T) {
 // A sign is grave, but not in the name of a counter of nothing.
 func TestGrave(t *testing.T) {
 	for line, want := range map[string]bool{
-		"a_test.go:3: it took long":                         false,
-		"panic: runtime error":                              true,
-		"==7==ERROR: AddressSanitizer: heap-use-after-free": true,
-		"=== RUN   TestAddressSanitizer/leaks":              false,
-		"    --- FAIL: TestAddressSanitizer/leaks (0.1s)":   false,
-		"/tmp/TestAddressSanitizer1/001: some do not come":  false,
+		"a_test.go:3: it took long":                                  false,
+		"panic: runtime error":                                       true,
+		"==7==ERROR: AddressSanitizer failed to allocate 0x10 bytes": true,
+		"TestAddressSanitizer/leaks: bytes differ":                   true,
+		"==7==ERROR: AddressSanitizer: heap-use-after-free":          true,
+		"=== RUN   TestAddressSanitizer/leaks":                       false,
+		"    --- FAIL: TestAddressSanitizer/leaks (0.1s)":            false,
+		"/tmp/TestAddressSanitizer1/001: some do not come":           false,
 		"bytes differ": true,
 		`got {"ok":false,"rx_drop_checksum":0,"tx":1}`:               false,
 		`got "{\"ok\":false,\"ip.rx_drop_checksum\":0}"`:             false,
