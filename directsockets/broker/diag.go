@@ -271,7 +271,7 @@ func flagOf(attrs []byte, typ uint16) bool {
 	return len(b) > 0 && b[0] != 0
 }
 
-// attributeOf returns what an attribute holds; nil: there is none of that type.
+// attributeOf returns the payload of the attribute of a type; nil: attrs has none.
 func attributeOf(attrs []byte, typ uint16) []byte {
 	for len(attrs) >= unix.SizeofRtAttr {
 		n := int(binary.NativeEndian.Uint16(attrs))

@@ -288,7 +288,7 @@ func tcpOf(p []byte) int {
 	return int(p[0]&0xf) * 4
 }
 
-// acknowledgmentOf is the acknowledgement number of a packet of which parsePacket has found
+// acknowledgmentOf is a packet's acknowledgement number. Call it if parsePacket has returned
 // saysMore or saysSame.
 func acknowledgmentOf(p []byte) uint32 { return binary.BigEndian.Uint32(p[tcpOf(p)+tcpAckOff:]) }
 

@@ -364,7 +364,8 @@ func (e *Engine) selectedPlace(c *conn, n int) *place {
 	return to
 }
 
-// sendMarks tells the peer what the program says beside its messages, all of which were sent.
+// sendMarks tells the peer what the program says beside its messages. Call it when all of those
+// were sent.
 // held is how many packets of the shadow waited before that was read.
 func (e *Engine) sendMarks(c *conn, mark segment.Mark, held int) {
 	if mark != c.told {

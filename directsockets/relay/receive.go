@@ -251,7 +251,7 @@ func (e *Engine) goOn(c *conn) {
 	}
 }
 
-// actOn does what a message for a connection says, the data of which is there.
+// actOn does what a message for a connection says. The message's data has arrived.
 func (e *Engine) actOn(c *conn, k kind, p []byte) error {
 	if k == kindBye {
 		e.on(c, onBye)

@@ -242,8 +242,8 @@ func (l *Link) flushConn(c *conn) {
 	l.dirty.Store(true)
 }
 
-// writeBatch sends a batch, or what is left of the last, and lends the transfers of which all
-// was sent. It belongs to the holder of c.wmu.
+// writeBatch sends a batch, or the rest of the last one. It returns the transfers that were sent
+// whole; the slice is good until the next call. The caller holds c.wmu.
 func (l *Link) writeBatch(c *conn) (ends []sent) {
 	b := &c.batch
 	if l.down.Load() {
@@ -308,7 +308,7 @@ func (l *Link) noteStuck(c *conn) {
 	c.armWritable(l.events.set, true)
 }
 
-// endSent ends a transfer of which all was sent.
+// endSent ends a transfer that was sent whole.
 func (l *Link) endSent(s sent) {
 	if s.get != nil {
 		l.getSent(s.get)

@@ -174,7 +174,7 @@ func (l *Link) runPump(driven bool) {
 	if driven {
 		<-l.left
 	}
-	l.serveAlone() // or for what the driver has left, if it has ended before the link
+	l.serveAlone() // after a driver: what is left, if the link has not ended yet
 	l.endEverything()
 }
 

@@ -318,8 +318,8 @@ type sent struct {
 	put uint32 // the operation: its xfer may be used again when the link goes down
 }
 
-// noteWritten records that n bytes were sent, and appends the transfers of which nothing is
-// left to ends.
+// noteWritten records that n bytes were sent, and appends to ends the transfers that are sent
+// whole now.
 func (b *batch) noteWritten(n int, ends []sent) []sent {
 	k := min(n, len(b.ctl))
 	b.ctl, n = b.ctl[k:], n-k
