@@ -263,29 +263,22 @@ unsigned ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
 	return (said & POLLRDHUP) && ended(s) ? READ : 0;
 }
 
-/* As ds_shadow_says, of what the kernel says now. */
-static void ask_shadow(struct ds_sock *s, int fd)
-{
-	struct pollfd p = {.fd = fd};
-	struct timespec none = {0, 0};
-
-	if (ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0)
-		ds_shadow_says(s, fd, (unsigned short)p.revents);
-}
-
 uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t)
 {
-	char c;
+	struct pollfd p[2] = {{.fd = fd}, {.fd = s->seg.bell}};
+	struct timespec none = {0, 0};
 	int saved = errno;
 
 	if (!ds_has_segment(s) || ds_mode(&s->sh->gone))
 		return t;
 	DS_SET(s->checked, t);
-	ssize_t n = ds_syscall(SYS_recvfrom, s->seg.bell, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
-	else
-		ask_shadow(s, fd);
+	/* The bell is not read: a byte that nobody has taken yet would hide its end. */
+	if (ds_syscall(SYS_ppoll, p, 2, &none, NULL, 0) > 0) {
+		if (p[1].revents)
+			__atomic_store_n(&s->sh->gone, 1, __ATOMIC_RELEASE);
+		else
+			ds_shadow_says(s, fd, (unsigned short)p[0].revents);
+	}
 	errno = saved;
 	return t;
 }

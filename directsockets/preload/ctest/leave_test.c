@@ -289,6 +289,7 @@ static void die(struct side *a)
 {
 	int fds[2] = {a->fd, a->s->seg.bell}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+	broker_await();
 	for (int i = 0; i < 2; i++)
 		if (fds[i] >= 0)
 			dup3(null, fds[i], O_CLOEXEC);
@@ -426,6 +427,7 @@ static void without_segment(void)
 		sends(&w[0], &w[1]);
 	STEP(&w[1], "fall back", ds_fall_back(w[1].a.s, w[1].a.fd));
 	raw = dup(w[1].a.fd);
+	CHECK(write(w[1].a.s->seg.bell, "", 1) == 1, "%s", strerror(errno)); // and nobody reads it
 	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FALLEN_BACK
 	die(&w[1].a);
 	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds that nobody is there
@@ -479,6 +481,7 @@ static void close_with_room(void)
 		sends(&w[0], &w[1]);
 	STEP(&w[1], "fall back", ds_fall_back(w[1].a.s, w[1].a.fd));
 	raw = dup(w[1].a.fd);
+	CHECK(write(w[1].a.s->seg.bell, "", 1) == 1, "%s", strerror(errno)); // and nobody reads it
 	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds FALLEN_BACK
 	die(&w[1].a);
 	STEP(&w[0], "ready", ds_ready(w[0].a.s, w[0].a.fd, POLLOUT)); // finds that nobody is there

@@ -27,6 +27,7 @@ static uint8_t agreed[1024]; /* the version of each connection, by its descripto
 static int noffers, clients[CLIENTS], nclients, page;
 static uint8_t *mem;
 int *broker_refuses, *broker_reason, *broker_hangs_up, *broker_fault, *broker_newest;
+static int *serving; // a message; shared with the broker
 
 static void count(const struct ds_info *info, int by)
 {
@@ -210,7 +211,9 @@ static void run(int listener)
 		p[0] = (struct pollfd){.fd = listener, .events = POLLIN};
 		for (int i = 0; i < nclients; i++)
 			p[i + 1] = (struct pollfd){.fd = clients[i], .events = POLLIN};
+		__atomic_store_n(serving, 0, __ATOMIC_RELEASE);
 		int n = poll(p, (nfds_t)nclients + 1, late.is ? 20 : -1);
+		__atomic_store_n(serving, 1, __ATOMIC_RELEASE);
 		if (n == 0)
 			say_late();
 		if (n <= 0)
@@ -265,11 +268,12 @@ pid_t broker_start(const char *path)
 	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 64) < 0)
 		abort();
 	if (!broker_refuses) {
-		broker_refuses = mmap(NULL, 5 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		broker_refuses = mmap(NULL, 6 * sizeof *broker_refuses, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		broker_hangs_up = broker_refuses + 1;
 		broker_reason = broker_refuses + 2;
 		broker_fault = broker_refuses + 3;
 		broker_newest = broker_refuses + 4;
+		serving = broker_refuses + 5;
 		*broker_reason = 2;
 	}
 	page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -299,6 +303,12 @@ void broker_stop(pid_t pid, const char *path)
 	waitpid(pid, NULL, 0);
 	unlink(path);
 	munmap(mem, PAGE);
+}
+
+void broker_await(void)
+{
+	while (__atomic_load_n(serving, __ATOMIC_ACQUIRE))
+		poll(NULL, 0, 1);
 }
 
 void broker_listeners(uint16_t port, uint16_t n)

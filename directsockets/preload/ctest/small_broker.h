@@ -9,6 +9,10 @@
 pid_t broker_start(const char *path);
 void broker_stop(pid_t pid, const char *path);
 
+/* Waits until it has done what it does for the messages that it has answered: after a GRANT it
+ * closes the doorbell. */
+void broker_await(void);
+
 /* Sets how many listeners of port its page has: as it hears of other brokers', and forgets them. */
 void broker_listeners(uint16_t port, uint16_t n);
 
