@@ -45,7 +45,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 		return false;
 	if (ds_dg_map(&f->seg, segment) == 0) {
 		const struct ds_info *i = &f->seg.info;
-		if (ds_dg_shared(d) || !fits(d, &f->seg, m) || !stands(m, i, &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
+		if (ds_dg_shared(d) != DG_ALONE || !fits(d, &f->seg, m) || !stands(m, i, &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
 			;
 		else if (ds_own_lock(&d->in) != DS_NESTED) {
 			ds_dg_arm(&f->seg, DS_DG_ALL);

@@ -282,6 +282,9 @@ void ds_dg_harden(struct ds_dgram *d, int why) DS_HIDDEN;
 void ds_dg_connected(struct ds_dgram *d, const struct sockaddr *addr, socklen_t len) DS_HIDDEN;
 /* The program has set an option. */
 void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *value, socklen_t len) DS_HIDDEN;
+/* May no other process have d? If one had it, reads the options that this one may have set, and the
+ * peer. With the lock of setup. */
+bool ds_dg_alone(struct ds_dgram *d, int fd) DS_HIDDEN;
 /* A process is about to be made, and was made: pid as fork returned it. With the lock of setup.
  * Between the two no socket is made or freed. */
 void ds_dg_forking(void) DS_HIDDEN;
@@ -289,8 +292,11 @@ void ds_dg_forked(int pid) DS_HIDDEN;
 /* In either of two processes, after a fork that ds_dg_forking did not know of: both have all
  * sockets, for good. With the lock of setup, or alone. */
 void ds_dg_forked_unprepared(bool child) DS_HIDDEN;
-/* May another process have d? Looks whether those that might have ended. With the lock of setup. */
-bool ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
+/* May another process have d? Looks whether those that might have ended. DG_UNREAD: they have, and
+ * ds_dg_reread has not read yet what they may have set. With the lock of setup. */
+enum { DG_ALONE, DG_UNREAD, DG_SHARED };
+int ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
+void ds_dg_was_read(struct ds_dgram *d) DS_HIDDEN;
 /* The program that this process executes inherits d: other processes that have it hear of its end,
  * and not of this call. */
 void ds_dg_inherited(struct ds_dgram *d) DS_HIDDEN;

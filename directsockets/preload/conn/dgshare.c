@@ -8,8 +8,9 @@
 #include <sys/syscall.h>
 
 enum {
-	RELATIVES = 31, /* processes that may have sockets of this one, at most */
+	RELATIVES = 30, /* processes that may have sockets of this one, at most */
 	MANY = RELATIVES,
+	UNREAD,
 };
 
 /* At a fork, each of the two gets an end of a pair of sockets; a child of either has what its
@@ -31,7 +32,7 @@ static bool gone(int i)
 	return true;
 }
 
-bool ds_dg_shared(struct ds_dgram *d)
+int ds_dg_shared(struct ds_dgram *d)
 {
 	int saved = errno;
 	uint32_t before = d->relatives;
@@ -39,11 +40,13 @@ bool ds_dg_shared(struct ds_dgram *d)
 	for (int i = 0; i < RELATIVES; i++)
 		if ((d->relatives >> i & 1) && gone(i))
 			d->relatives &= ~(1u << i);
-	if (before && !d->relatives) /* they may have changed it */
-		DS_SET(d->nonblock, DS_NONBLOCK_UNKNOWN);
+	if (before && !d->relatives)
+		d->relatives = 1u << UNREAD;
 	errno = saved;
-	return d->relatives != 0;
+	return !d->relatives ? DG_ALONE : d->relatives == 1u << UNREAD ? DG_UNREAD : DG_SHARED;
 }
+
+void ds_dg_was_read(struct ds_dgram *d) { d->relatives &= ~(1u << UNREAD); }
 
 void ds_dg_inherited(struct ds_dgram *d)
 {

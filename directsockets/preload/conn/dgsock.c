@@ -218,6 +218,7 @@ static bool harmless(int level, int name)
 	static const short socket[] = {
 		SO_SNDBUF, SO_SNDBUFFORCE, SO_RCVTIMEO_OLD, SO_RCVTIMEO_NEW, SO_SNDTIMEO_OLD,
 		SO_SNDTIMEO_NEW, SO_BROADCAST, SO_KEEPALIVE, SO_PRIORITY, SO_INCOMING_CPU, SO_BUSY_POLL, SO_RCVLOWAT, SO_DEBUG, SO_LINGER,
+		72 /* SO_BUF_LOCK */,
 	};
 	static const short ip[] = {
 		IP_MTU_DISCOVER, IP_MULTICAST_IF, IP_MULTICAST_TTL, IP_MULTICAST_LOOP, IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND,
@@ -313,4 +314,67 @@ void ds_dg_option(struct ds_dgram *d, int fd, int level, int name, const void *v
 		ds_dg_harden(d, DS_WHY_UNSUPPORTED_CALL);
 	}
 	errno = saved;
+}
+
+/* ---- what another process has set --------------------------------------------------- */
+
+/* The options of a level: 1..most. Those of iptables, from 64 on, are not asked for. */
+static const struct {
+	int level, most;
+} levels[] = {{SOL_SOCKET, 90}, {IPPROTO_IP, 63}, {IPPROTO_IPV6, IPV6_FREEBIND}, {IPPROTO_UDP, UDP_GRO}};
+
+/* Does it say what the socket is or has had, and not what a program has set? */
+static bool is_told(int level, int name)
+{
+	return (level == SOL_SOCKET && (name == SO_ERROR || name == SO_MEMINFO || name == SO_INCOMING_NAPI_ID || name == SO_COOKIE)) ||
+	       (level == IPPROTO_IP && name == 52 /* IP_PROTOCOL */);
+}
+
+/* Takes an option for one that the program has set, if fd has another value than a new socket. */
+static void reread(struct ds_dgram *d, int fd, int new, int level, int name)
+{
+	uint8_t set[64] = {0}, unset[64] = {0};
+	socklen_t n = sizeof set, m = sizeof unset;
+
+	if (is_told(level, name) || REAL(getsockopt, new, level, name, unset, &m) < 0)
+		return;
+	if (REAL(getsockopt, fd, level, name, set, &n) < 0 || n != m || memcmp(set, unset, sizeof set) != 0)
+		ds_dg_option(d, fd, level, name, set, n);
+}
+
+/* Is fd connected as d is? */
+static bool same_peer(const struct ds_dgram *d, int fd)
+{
+	struct sockaddr_storage a;
+	uint8_t addr[16];
+	uint16_t port;
+	socklen_t n = sizeof a;
+
+	if (kernel_getpeername(fd, (struct sockaddr *)&a, &n) < 0 || !ds_dg_address(d, &a, n, addr, &port))
+		return !d->connected;
+	return d->connected && d->peer.port == port && memcmp(d->peer.addr, addr, sizeof addr) == 0;
+}
+
+bool ds_dg_alone(struct ds_dgram *d, int fd)
+{
+	int how = ds_dg_shared(d), saved = errno, new = -1;
+
+	if (how == DG_UNREAD)
+		new = (int)ds_syscall(SYS_socket, d->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (new < 0)
+		return how == DG_ALONE;
+	DS_SET(d->nonblock, DS_NONBLOCK_UNKNOWN);
+	DS_SET(d->train, 0);
+	DS_SET(d->trains, false);
+	if (d->bound)
+		ds_dg_option(d, fd, SOL_SOCKET, SO_RCVBUF, NULL, 0);
+	for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+		for (int name = 1; name <= levels[i].most; name++)
+			reread(d, fd, new, levels[i].level, name);
+	if (!same_peer(d, fd))
+		ds_dg_harden(d, DS_WHY_PROGRAM);
+	ds_syscall(SYS_close, new);
+	ds_dg_was_read(d);
+	errno = saved;
+	return true;
 }

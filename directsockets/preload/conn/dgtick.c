@@ -52,7 +52,7 @@ static bool announce(struct ds_dgram *d, int fd)
 	struct ds_message m = {.type = DS_LISTEN, .id = d->id, .udp = true};
 	bool reliable;
 
-	if (!ready() || ds_dg_shared(d))
+	if (!ready() || !ds_dg_alone(d, fd))
 		return false;
 	int mute = ds_dg_may_ask();
 	if (may_pass(mute))
@@ -87,7 +87,7 @@ static void claim(struct ds_dgram *d, int fd, uint32_t word)
 	struct ds_message m = {.type = DS_CLAIM, .id = d->id, .info = d->ends, .udp = true};
 
 	d->refused = word;
-	if (!ds_dg_shared(d) && ds_broker_show(&m, fd, NULL, 0))
+	if (ds_dg_alone(d, fd) && ds_broker_show(&m, fd, NULL, 0))
 		ds_dg_setup_on(d, DG_ON_CLAIM);
 	else
 		d->refused = 0;
@@ -228,7 +228,7 @@ static int offer(struct ds_dgram *d, int fd, struct ds_info *i)
 		return why;
 	if (!up)
 		return ds_broker_absent();
-	if (ds_dg_shared(d))
+	if (!ds_dg_alone(d, fd))
 		return DS_WHY_SHARED;
 	if (!ds_page_receivers(i->port[1]))
 		return DS_WHY_NO_LISTENER;

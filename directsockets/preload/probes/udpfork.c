@@ -1,6 +1,8 @@
 // Datagrams: sockets that two processes have, and what one of them does to the other's.
 #include "udp.h"
 
+#include <linux/filter.h>
+
 static void *receives_one(void *fd)
 {
 	char b[16];
@@ -116,9 +118,121 @@ static void program_reads(void)
 	warm_again(c, s);
 }
 
+// What a child does to a socket that its parent has, too.
+struct change {
+	const char *what;
+	int server, level, name, value;
+	int kernel; // it leaves the socket to the kernel
+};
+
+static const struct change changes[] = {
+	{"tos", 0, IPPROTO_IP, IP_TOS, 0x20, 0},
+	{"ttl", 0, IPPROTO_IP, IP_TTL, 33, 0},
+	{"segment", 0, IPPROTO_UDP, UDP_SEGMENT, 2, 0},
+	{"priority", 0, SOL_SOCKET, SO_PRIORITY, 3, 0},
+	{"pktinfo", 1, IPPROTO_IP, IP_PKTINFO, 1, 0},
+	{"gro", 1, IPPROTO_UDP, UDP_GRO, 1, 0},
+	{"timestamp", 1, SOL_SOCKET, SO_TIMESTAMP, 1, 1},
+	{"drops", 1, SOL_SOCKET, SO_RXQ_OVFL, 1, 1},
+	{"small", 1, SOL_SOCKET, SO_RCVBUF, 4608, 0},
+	{"reuse", 1, SOL_SOCKET, SO_REUSEPORT, 1, 0},
+	{"broadcast", 0, SOL_SOCKET, SO_BROADCAST, 1, 0},
+	{"filter", 1, SOL_SOCKET, SO_ATTACH_FILTER, 0, 1},
+	{"timeout", 1, SOL_SOCKET, SO_RCVTIMEO, 0, 0},
+	{"elsewhere", 0, 0, 0, 0, 1},
+	{"nowhere", 0, 0, 0, 0, 1},
+};
+
+struct changed {
+	const struct change *how;
+	int fd;
+	struct sockaddr_in other;
+};
+
+static void change(void *arg)
+{
+	const struct changed *c = arg;
+	const struct change *h = c->how;
+	struct sock_filter code = {0x06, 0, 0, 8 + 2}; // two bytes of each
+	struct sock_fprog filter = {1, &code};
+	struct timeval t = {0, 30000};
+
+	if (!strcmp(h->what, "elsewhere"))
+		R(connect(c->fd, (const struct sockaddr *)&c->other, sizeof c->other));
+	else if (!strcmp(h->what, "nowhere"))
+		R(connect(c->fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)));
+	else if (h->name == SO_ATTACH_FILTER && h->level == SOL_SOCKET)
+		R(setsockopt(c->fd, h->level, h->name, &filter, sizeof filter));
+	else if (h->name == SO_RCVTIMEO && h->level == SOL_SOCKET)
+		R(setsockopt(c->fd, h->level, h->name, &t, sizeof t));
+	else
+		R(setsockopt(c->fd, h->level, h->name, &h->value, sizeof h->value));
+}
+
+// Receives one, and writes what the kernel says with it.
+static void show_all(int fd, int flags)
+{
+	union {
+		char b[256];
+		struct cmsghdr align;
+	} u;
+	char b[64];
+	struct iovec v = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.b, .msg_controllen = sizeof u.b};
+
+	ssize_t n = recvmsg(fd, &m, flags);
+	shown(b, n);
+	if (n < 0)
+		return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		int byte = *CMSG_DATA(c), number = 0;
+		memcpy(&number, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0) < sizeof number ? c->cmsg_len - CMSG_LEN(0) : sizeof number);
+		out("  level %d type %d: %d", c->cmsg_level, c->cmsg_type,
+		    c->cmsg_level == SOL_SOCKET ? -1 : c->cmsg_type == IP_TOS ? byte : number);
+	}
+}
+
+// A child sets an option of its parent's socket, or connects it, and ends.
+static void child_changes(void)
+{
+	int on = 1, c, s, o;
+	struct changed how;
+
+	for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+		const struct change *h = &changes[i];
+		out("%s", h->what);
+		udp_pair(&c, &s);
+		o = udp_socket(&how.other);
+		if (!h->server)
+			R(setsockopt(s, IPPROTO_IP, IP_RECVTOS, &on, sizeof on) | setsockopt(s, IPPROTO_IP, IP_RECVTTL, &on, sizeof on));
+		how.how = h;
+		how.fd = h->server ? s : c;
+		finish(start(change, &how));
+		nap(20);
+		if (!h->kernel)
+			warm_again(c, s);
+		for (int k = 0; h->kernel && k < 20; k++) { // time for flows, if there are any
+			send(c, "w", 1, 0);
+			nap(2);
+			drain(s), drain(o);
+		}
+		R(send(c, "abcdef", 6, 0));
+		R(send(c, "gh", 2, 0));
+		for (int k = 0; k < 3; k++)
+			show_all(s, k < 2 || strcmp(h->what, "timeout") ? MSG_DONTWAIT : 0);
+		quiet(s);
+		quiet(o);
+		for (int k = 0; k < 60; k++)
+			send(c, "many", 4, 0);
+		out("%s", drain(s) < 30 ? "few" : "many");
+		close(c), close(s), close(o);
+	}
+}
+
 const struct probe udpfork_probes[] = {
 	{"udp-fork-thread", thread_waits, 0},
 	{"udp-child-waits", child_waits, 0},
 	{"udp-program-reads", program_reads, 0},
+	{"udp-child-changes", child_changes, 0},
 	{NULL, NULL, 0},
 };
