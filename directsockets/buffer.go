@@ -36,8 +36,8 @@ func (b *Buffer) Close() error {
 	return nil
 }
 
-// piece is n bytes of a Buffer.
-func (b *Buffer) piece(off, n int) ([]byte, error) {
+// sliceAt is n bytes of a Buffer.
+func (b *Buffer) sliceAt(off, n int) ([]byte, error) {
 	all := b.Bytes()
 	if off < 0 || n < 0 || off > len(all) || n > len(all)-off {
 		return nil, fmt.Errorf("%w: %d bytes at %d of a buffer of %d", ErrConfig, n, off, len(all))
@@ -73,20 +73,20 @@ type Posted struct {
 // must not be changed until AwaitPosted has said that the peer has them. Many can
 // be under way; it waits only while the queue is full.
 func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
-	p, err := b.piece(off, n)
+	p, err := b.sliceAt(off, n)
 	if err != nil {
 		return posted, err
 	}
 	t := &c.tx
 	if !t.take() {
-		err = c.denied("write")
+		err = c.lockError("write")
 		if err == errAway {
 			posted.N, err = c.writeAway(p)
 		}
 		return posted, err
 	}
 	for err == nil && posted.N < n {
-		if _, err = c.write(nil, 0); err != nil { // deadlines, and what others want
+		if _, err = c.writeLocked(nil, 0); err != nil { // deadlines, and what others want
 			break
 		}
 		if t.phase <= txPaused && c.promote() {
@@ -100,14 +100,14 @@ func (c *Conn) PostBuffer(b *Buffer, off, n int) (posted Posted, err error) {
 				posted = Posted{N: at + min(n-at, maxPiece), ticket: ticket, pending: true}
 				continue
 			case e == segment.ErrAgain:
-				c.awaitTX(t.ends())
+				c.awaitTX(t.endFlags())
 				continue
 			case !errors.Is(e, segment.ErrNoZCopy) && !errors.Is(e, segment.ErrRegions):
 				c.leaveDirectTX(e)
 				continue
 			}
 		}
-		posted.N, err = c.write(p, posted.N)
+		posted.N, err = c.writeLocked(p, posted.N)
 	}
 	c.releaseTX()
 	err = c.toldWrite(err)
@@ -155,7 +155,7 @@ func (c *Conn) awaitTaken() error {
 				if err := c.returnToTCP(); err != nil && err != errWoken {
 					return err
 				}
-				if err := c.stop(&t.half, "write"); err != nil {
+				if err := c.stopError(&t.half, "write"); err != nil {
 					return err
 				}
 			}
@@ -164,7 +164,7 @@ func (c *Conn) awaitTaken() error {
 			}
 			return nil
 		}
-		if err := c.stop(&t.half, "write"); err != nil {
+		if err := c.stopError(&t.half, "write"); err != nil {
 			return err
 		}
 		if t.want.Load()&wantWork != 0 {
@@ -177,7 +177,7 @@ func (c *Conn) awaitTaken() error {
 // ReadBuffer reads up to n bytes to b, from off on. On a direct connection the peer may put them
 // there itself (zero-copy write, RMA PUT); on TCP, ReadBuffer is Read.
 func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
-	p, err := b.piece(off, n)
+	p, err := b.sliceAt(off, n)
 	if err != nil {
 		return 0, err
 	}
@@ -190,7 +190,7 @@ func (c *Conn) ReadBuffer(b *Buffer, off, n int) (int, error) {
 		got = c.awaitSink()
 	}
 	if got == 0 {
-		got, err = c.read(p)
+		got, err = c.readLocked(p)
 	}
 	c.releaseRX()
 	if err == errAway {
@@ -205,7 +205,7 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 	if c.rx.woken.Load() {
 		c.clearWake(&c.rx.half)
 	}
-	if c.rx.signals().wanted(flagsCall) || !t.try() {
+	if c.rx.loadSignals().wanted(flagsCall) || !t.try() {
 		return false
 	}
 	number, err := uint32(0), segment.ErrAgain
@@ -222,7 +222,7 @@ func (c *Conn) offerSink(b *Buffer, off, n int) bool {
 // and there is none.
 func (c *Conn) awaitSink() int {
 	r := &c.rx
-	for !r.signals().interrupted(flagsCall) {
+	for !r.loadSignals().interrupted(flagsCall) {
 		n, err := r.end.RecvSink()
 		if err != segment.ErrAgain {
 			return n // an error: Recv finds it again

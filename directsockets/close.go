@@ -35,7 +35,7 @@ func (c *Conn) openBell(h *half) error {
 	defer c.mu.Unlock()
 	h.file = file
 	h.bell.raw = raw
-	h.bell.look = func(uintptr) bool { return c.look(h) }
+	h.bell.look = func(uintptr) bool { return c.shouldWake(h) }
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return &net.OpError{Op: "close", Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: net.ErrClosed}
+		return &net.OpError{Op: "close", Net: c.networkName(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: net.ErrClosed}
 	}
 	c.closed = true
 	if s := c.sub.Load(); s != nil { // others may have its descriptor
@@ -81,11 +81,11 @@ func (c *Conn) finalize() error {
 	}
 	c.mu.Unlock()
 	c.onLife(lifeEnd)
-	c.decided()
+	c.releaseListener()
 	if pending != nil {
-		pending.drop()
+		pending.releaseUnused()
 	}
-	rxStolen, txStolen := c.seize(&c.rx.half), c.seize(&c.tx.half)
+	rxStolen, txStolen := c.seizeHalf(&c.rx.half), c.seizeHalf(&c.tx.half)
 	err := c.tearDown(rxStolen || txStolen)
 	if !rxStolen {
 		c.releaseRX()
@@ -96,32 +96,32 @@ func (c *Conn) finalize() error {
 	return err
 }
 
-// seize takes the lock of h for Close.
-func (c *Conn) seize(h *half) (stolen bool) {
+// seizeHalf takes the lock of h for Close.
+func (c *Conn) seizeHalf(h *half) (stolen bool) {
 	if h.try() {
 		return false
 	}
-	c.wake(h)
-	return h.lock.seize()
+	c.wakeHalf(h)
+	return h.lock.seizeForClose()
 }
 
 // tearDown ends the connection; the caller has both locks. lent: somebody still looks at the
 // segment's memory.
 func (c *Conn) tearDown(lent bool) error {
-	c.unwatch()
+	c.unwatchRX()
 	e := c.end.Load()
 	c.mu.Lock()
-	linger := c.linger // abort may come later
+	linger := c.linger // resetOnClose may come later
 	c.mu.Unlock()
 	reset := linger == 0 || c.rx.flags.Load()&flagBroken != 0
 	c.closeBell(&c.rx.half)
 	c.closeBell(&c.tx.half)
 	var rest []byte
 	if e != nil {
-		if reset = reset || c.unread(); !reset {
-			rest = c.leave()
+		if reset = reset || c.hasUnread(); !reset {
+			rest = c.leaveOutbound()
 		}
-		c.unguard()
+		c.disarmReset()
 		_ = e.Close(reset) // the descriptor's error concerns nobody
 	}
 	if reset {
@@ -129,13 +129,13 @@ func (c *Conn) tearDown(lent bool) error {
 	}
 	c.unwatchShadow()
 	err := c.closeShadow(rest, linger)
-	c.retire(e, lent)
+	c.retireEnd(e, lent)
 	return err
 }
 
-// leave ends the outbound direction without waiting: the peer takes from the segment what is there.
-// If it cannot, as it has none any more, rest is what the shadow has still to take.
-func (c *Conn) leave() (rest []byte) {
+// leaveOutbound ends the outbound direction without waiting: the peer takes from the segment what
+// is there. If it cannot, as it has none any more, rest is what the shadow has still to take.
+func (c *Conn) leaveOutbound() (rest []byte) {
 	t := &c.tx
 	switch {
 	case t.phase == txDirect && t.demote: // others may have the shadow, too
@@ -165,7 +165,7 @@ func (c *Conn) closeShadow(rest []byte, linger int) error {
 	go func() {
 		defer close(done)
 		defer orphans.sub(len(rest))
-		c.outlive(rest, linger, orphanTime)
+		c.flushAfterClose(rest, linger, orphanTime)
 	}()
 	if linger > 0 {
 		late := time.NewTimer(time.Duration(linger) * time.Second)
@@ -178,10 +178,10 @@ func (c *Conn) closeShadow(rest []byte, linger int) error {
 	return nil
 }
 
-// retire releases what the connection had. The counters are kept for Stats.
-func (c *Conn) retire(e *segment.End, lent bool) {
+// retireEnd releases what the connection had. The counters are kept for Stats.
+func (c *Conn) retireEnd(e *segment.End, lent bool) {
 	if e != nil && c.side == segment.Client {
-		c.habit()
+		c.learnHabit()
 	}
 	c.mu.Lock()
 	c.modes = [2]Mode{ModeClosed, ModeClosed}

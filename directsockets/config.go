@@ -118,5 +118,7 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// takes reports whether the server's side accepts a segment of these sizes.
-func (c *Config) takes(s segment.Config) bool { return s.Ring <= c.MaxRing && s.Slots <= c.MaxSlots }
+// acceptsSizes reports whether the server's side accepts a segment of these sizes.
+func (c *Config) acceptsSizes(s segment.Config) bool {
+	return s.Ring <= c.MaxRing && s.Slots <= c.MaxSlots
+}

@@ -46,7 +46,7 @@ type Conn struct {
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu
-	linger  int                     // guarded by mu; of SetLinger, or 0 of abort
+	linger  int                     // guarded by mu; of SetLinger, or 0 of resetOnClose
 	retired bool                    // guarded by mu; final or total is there
 	why     Reason                  // guarded by mu
 	modes   [2]Mode                 // guarded by mu; of rx and tx
@@ -93,7 +93,7 @@ func NewConn(shadow net.Conn, server bool, config Config) (*Conn, error) {
 	if _, ok := shadow.LocalAddr().(*net.TCPAddr); !ok {
 		return nil, fmt.Errorf("%w: a shadow on %v", ErrConfig, shadow.LocalAddr().Network())
 	}
-	return newConn(shadow, side, cfg, cfg.client()), nil
+	return newConn(shadow, side, cfg, cfg.brokerClient()), nil
 }
 
 // newConn makes a Conn, which takes the shadow over.
@@ -129,7 +129,7 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Cli
 		c.entry = (*connstats.Table)(nil).Alloc(info)
 	}
 	c.count = (*segment.Counters)(c.entry.Counters())
-	why := cfg.decide(side, c.key.Server, false)
+	why := cfg.whyTCP(side, c.key.Server, false)
 	switch {
 	case cfg.Off:
 		why = ReasonRule
@@ -138,19 +138,19 @@ func newConn(shadow net.Conn, side segment.Side, cfg *Config, client *client.Cli
 	}
 	if why != ReasonNone {
 		c.onLife(lifeExclude)
-		c.reason(why)
+		c.setReason(why)
 		return c
 	}
 	c.onLife(lifeBegin)
 	if side == segment.Server {
-		c.reason(ReasonNoOffer)
+		c.setReason(ReasonNoOffer)
 	} else {
-		c.reason(ReasonNotYet)
+		c.setReason(ReasonNotYet)
 	}
 	if cfg.Eager {
-		c.moved(0)
+		c.startSetup(0)
 	}
-	c.settle(cfg.Wait)
+	c.awaitSettled(cfg.Wait)
 	return c
 }
 
@@ -227,7 +227,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	c.shutError = nil
 	c.mu.Unlock()
-	c.askTX(wantShutdown, true) // a holder that the flag has woken may sleep again, as finish does
+	c.askTX(wantShutdown, true) // a holder that the flag has woken may sleep again, as finishOutbound does
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shutError
@@ -241,22 +241,22 @@ func (c *Conn) resetError(call string, end *segment.End) error {
 	return c.opError(call, os.NewSyscallError(call, syscall.ECONNRESET))
 }
 
-// told is an error of the connection as a call of the program's is to return it. As with TCP, one
-// call says that the connection was reset, or has timed out; later ones return after.
-func (c *Conn) told(err, after error) error {
+// errorForCall is an error of the connection as a call of the program's is to return it. As with
+// TCP, one call says that the connection was reset, or has timed out; later ones return after.
+func (c *Conn) errorForCall(err, after error) error {
 	if (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ETIMEDOUT)) && c.resetTold.Swap(true) {
 		return after
 	}
 	return err
 }
 
-func (c *Conn) toldRead(err error) error { return c.told(err, io.EOF) }
+func (c *Conn) toldRead(err error) error { return c.errorForCall(err, io.EOF) }
 
 func (c *Conn) toldWrite(err error) error {
 	if err == nil {
 		return nil
 	}
-	return c.told(err, c.opError("write", os.NewSyscallError("write", syscall.EPIPE)))
+	return c.errorForCall(err, c.opError("write", os.NewSyscallError("write", syscall.EPIPE)))
 }
 
 // setFlag sets a flag of h and wakes its holder to see it.
@@ -292,27 +292,27 @@ func (c *Conn) SetLinger(sec int) error {
 
 // setError is the error of a deadline, or of a buffer's size, after Close.
 func (c *Conn) setError() error {
-	return &net.OpError{Op: "set", Net: c.network(), Addr: c.LocalAddr(), Err: net.ErrClosed}
+	return &net.OpError{Op: "set", Net: c.networkName(), Addr: c.LocalAddr(), Err: net.ErrClosed}
 }
 
 // SetNoDelay is that of net.TCPConn. Direct bytes are never delayed.
 func (c *Conn) SetNoDelay(on bool) error {
-	return set(c, c.optionError, func(s interface{ SetNoDelay(bool) error }) error { return s.SetNoDelay(on) })
+	return setOption(c, c.optionError, func(s interface{ SetNoDelay(bool) error }) error { return s.SetNoDelay(on) })
 }
 
 // SetKeepAlive is that of net.TCPConn.
 func (c *Conn) SetKeepAlive(on bool) error {
-	return set(c, c.optionError, func(s interface{ SetKeepAlive(bool) error }) error { return s.SetKeepAlive(on) })
+	return setOption(c, c.optionError, func(s interface{ SetKeepAlive(bool) error }) error { return s.SetKeepAlive(on) })
 }
 
 // SetKeepAlivePeriod is that of net.TCPConn.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	return set(c, c.optionError, func(s interface{ SetKeepAlivePeriod(time.Duration) error }) error { return s.SetKeepAlivePeriod(d) })
+	return setOption(c, c.optionError, func(s interface{ SetKeepAlivePeriod(time.Duration) error }) error { return s.SetKeepAlivePeriod(d) })
 }
 
 // SetKeepAliveConfig is that of net.TCPConn.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	return set(c, c.optionError, func(s interface {
+	return setOption(c, c.optionError, func(s interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}) error {
 		return s.SetKeepAliveConfig(config)
@@ -322,22 +322,22 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 // SetReadBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	return set(c, c.setError, func(s interface{ SetReadBuffer(int) error }) error { return s.SetReadBuffer(bytes) })
+	return setOption(c, c.setError, func(s interface{ SetReadBuffer(int) error }) error { return s.SetReadBuffer(bytes) })
 }
 
 // SetWriteBuffer sets the size of the shadow's buffer; that of direct bytes is
 // Config.Ring.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	return set(c, c.setError, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
+	return setOption(c, c.setError, func(s interface{ SetWriteBuffer(int) error }) error { return s.SetWriteBuffer(bytes) })
 }
 
 // optionError is the error of an option of TCP after Close.
 func (c *Conn) optionError() error { return c.opError("set", net.ErrClosed) }
 
-// set gives the shadow an option. Once the connection is closed it returns closed's error: the
-// shadow may outlive Close. A shadow that is not the kernel's may have no such option, and takes it
-// without an error.
-func set[S any](c *Conn, closed func() error, option func(S) error) error {
+// setOption gives the shadow an option. Once the connection is closed it returns closed's error:
+// the shadow may outlive Close. A shadow that is not the kernel's may have no such option, and
+// takes it without an error.
+func setOption[S any](c *Conn, closed func() error, option func(S) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -352,11 +352,11 @@ func set[S any](c *Conn, closed func() error, option func(S) error) error {
 // Shadow lends the TCP connection, for inspection only: its bytes belong to the Conn.
 func (c *Conn) Shadow() net.Conn { return c.shadow }
 
-func (c *Conn) network() string { return c.local.Network() }
+func (c *Conn) networkName() string { return c.local.Network() }
 
 // opError wraps err as package net's connections do.
 func (c *Conn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	return &net.OpError{Op: op, Net: c.networkName(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
 // foreignErrors are netstack's, of which only the text is known.
@@ -386,9 +386,9 @@ func (c *Conn) foreignError(op string, err error) error {
 	return err
 }
 
-// breach ends the connection, whose peer has written an impossible value.
-func (c *Conn) breach() {
-	c.reason(ReasonBreach)
+// endOnBreach ends the connection, whose peer has written an impossible value.
+func (c *Conn) endOnBreach() {
+	c.setReason(ReasonBreach)
 	c.mu.Lock()
 	for _, h := range []*half{&c.rx.half, &c.tx.half} {
 		h.flags.Or(flagBroken)

@@ -33,7 +33,7 @@ func (c *Conn) ReadFrom(r io.Reader) (sum int64, err error) {
 	buf := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(buf)
 	some := c.readFromSome
-	if !reliable(r) {
+	if !readsAlone(r) {
 		some = c.readFromAny
 	}
 	for err == nil {
@@ -59,9 +59,9 @@ func (c *Conn) copyError(op string, err error) error {
 	return c.opError(op, err)
 }
 
-// reliable reports whether a Read of r cannot depend on other writes to the
+// readsAlone reports whether a Read of r cannot depend on other writes to the
 // connection, which wait for it.
-func reliable(r io.Reader) bool {
+func readsAlone(r io.Reader) bool {
 	if l, ok := r.(*io.LimitedReader); ok {
 		r = l.R
 	}
@@ -100,7 +100,7 @@ func (c *Conn) readFromSome(r io.Reader, buf []byte) (int64, error) {
 func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err error) {
 	t := &c.tx
 	if !t.take() {
-		return 0, nil, c.denied("write")
+		return 0, nil, c.lockError("write")
 	}
 	closed := false // while r had the lock, which is gone then
 	defer func() {
@@ -108,7 +108,7 @@ func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err 
 			c.releaseTX()
 		}
 	}()
-	if _, err := c.write(nil, 0); err != nil { // deadlines, and what others want
+	if _, err := c.writeLocked(nil, 0); err != nil { // deadlines, and what others want
 		return 0, nil, c.toldWrite(err)
 	}
 	switch {
@@ -119,7 +119,7 @@ func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err 
 		return n, nil, err
 	case t.phase <= txPaused || t.phase == txBack:
 		if file, limit := fileOf(r); file != nil && c.tcp != nil {
-			c.moved(1)
+			c.startSetup(1)
 			if n, sent, err := c.sendFile(file, limit); sent {
 				return n, nil, c.toldWrite(err)
 			}
@@ -131,7 +131,7 @@ func (c *Conn) readFromHere(r io.Reader, buf []byte) (n int64, rest []byte, err 
 		return 0, nil, c.opError("write", net.ErrClosed)
 	}
 	if k > 0 {
-		w, err := c.write(buf[:k], 0)
+		w, err := c.writeLocked(buf[:k], 0)
 		if n = int64(w); err == errAway {
 			rest = buf[w:k]
 		} else if err := c.toldWrite(err); err != nil {
@@ -147,7 +147,7 @@ func (c *Conn) readFromDirect(r io.Reader) (n int64, closed bool, err error) {
 	t := &c.tx
 	room, err := t.end.Reserve(copyChunk)
 	if err == segment.ErrAgain {
-		c.awaitTX(t.ends())
+		c.awaitTX(t.endFlags())
 		return 0, false, nil
 	}
 	if err != nil {
@@ -279,7 +279,7 @@ func (c *Conn) WriteTo(w io.Writer) (sum int64, err error) {
 func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	r := &c.rx
 	if !r.take() {
-		return 0, c.denied("read")
+		return 0, c.lockError("read")
 	}
 	gone := false
 	defer func() {
@@ -287,7 +287,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 			c.releaseRX()
 		}
 	}()
-	if _, err := c.read(nil); err != nil { // deadlines, and what others want
+	if _, err := c.readLocked(nil); err != nil { // deadlines, and what others want
 		return 0, c.toldRead(err)
 	}
 	piece, lent := foreign.Memory{}, false
@@ -300,7 +300,7 @@ func (c *Conn) writeToSome(w io.Writer, buf []byte) (n int64, err error) {
 	}
 	want := piece.Len()
 	if !lent {
-		if want, err = c.read(buf); err != nil {
+		if want, err = c.readLocked(buf); err != nil {
 			return 0, c.toldRead(err)
 		}
 	}

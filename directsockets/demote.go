@@ -15,7 +15,7 @@ const demotePause = 20 * time.Microsecond
 func (c *Conn) Demote() error { return c.demote(ReasonProgram) }
 
 func (c *Conn) demote(why Reason) error {
-	c.never(why)
+	c.stayOnShadow(why)
 	c.askRX(wantFallBack)
 	c.askTX(wantFallBack, true)
 	for {
@@ -29,7 +29,7 @@ func (c *Conn) demote(why Reason) error {
 		// A holder that has lent its lock does it when it takes it back.
 		work := (c.rx.want.Load() | c.tx.want.Load()) & wantFallBack
 		if done && work == 0 || c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent {
-			c.reason(why)
+			c.setReason(why)
 			return nil
 		}
 		time.Sleep(demotePause)

@@ -24,7 +24,7 @@ var process = sync.OnceValue(func() *client.Client {
 	return client
 })
 
-func (c *Config) client() *client.Client {
+func (c *Config) brokerClient() *client.Client {
 	switch {
 	case c.Off:
 		return nil
@@ -79,11 +79,11 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if dial == nil {
 		dial = d.Dialer.DialContext
 	}
-	return d.dialed(cfg)(dial(ctx, network, address))
+	return d.wrapDialed(cfg)(dial(ctx, network, address))
 }
 
-// dialed makes a Conn of a TCP connection that was dialled.
-func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
+// wrapDialed makes a Conn of a TCP connection that was dialled.
+func (d *Dialer) wrapDialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 	return func(shadow net.Conn, err error) (net.Conn, error) {
 		if err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (d *Dialer) dialed(cfg *Config) func(net.Conn, error) (net.Conn, error) {
 		if _, ok := shadow.LocalAddr().(*net.TCPAddr); !ok {
 			return shadow, nil
 		}
-		return newConn(shadow, segment.Client, cfg, cfg.client()), nil
+		return newConn(shadow, segment.Client, cfg, cfg.brokerClient()), nil
 	}
 }
 
@@ -130,7 +130,7 @@ func (l *ListenConfig) Listen(ctx context.Context, network, address string) (net
 	if _, ok := inner.Addr().(*net.TCPAddr); !ok {
 		return inner, nil
 	}
-	return listen(inner, cfg), nil
+	return wrapListener(inner, cfg), nil
 }
 
 // NewListener makes a Listener of one that was made by other means, such as by a TCP stack in user
@@ -140,17 +140,17 @@ func NewListener(inner net.Listener, config Config) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return listen(inner, cfg), nil
+	return wrapListener(inner, cfg), nil
 }
 
-func listen(inner net.Listener, cfg *Config) *Listener {
-	l := &Listener{inner: inner, cfg: cfg, client: cfg.client()}
+func wrapListener(inner net.Listener, cfg *Config) *Listener {
+	l := &Listener{inner: inner, cfg: cfg, client: cfg.brokerClient()}
 	l.waiting.Store(1)
 	if l.client == nil {
 		return l
 	}
 	s := client.Socket{Local: addrPort(inner.Addr())}
-	if cfg.decide(segment.Server, s.Local, true) != ReasonNone {
+	if cfg.whyTCP(segment.Server, s.Local, true) != ReasonNone {
 		return l
 	}
 	if tcp, ok := inner.(*net.TCPListener); ok {
@@ -183,8 +183,8 @@ type Listener struct {
 	closed  atomic.Bool
 }
 
-// release ends the announcement once nobody waits for it.
-func (l *Listener) release() {
+// endAnnouncement ends the announcement once nobody waits for it.
+func (l *Listener) endAnnouncement() {
 	if l.waiting.Add(-1) > 0 {
 		return
 	}
@@ -196,14 +196,15 @@ func (l *Listener) release() {
 // announce tells the broker of the listener, by itself or by a connection that it has
 // accepted.
 func (l *Listener) announce(s client.Socket) {
-	before := l.announced.Swap(l.client.Listen(s, l.refused))
+	before := l.announced.Swap(l.client.Listen(s, l.onRefused))
 	if before != nil {
 		before.Close()
 	}
 }
 
-// refused is told by the broker. One of full and closed is set first: who sets the other finds it.
-func (l *Listener) refused(why wire.Reason) {
+// onRefused is told by the broker. One of full and closed is set first: who sets the other finds
+// it.
+func (l *Listener) onRefused(why wire.Reason) {
 	if why == wire.TooMany {
 		l.full.Store(true)
 	}
@@ -215,14 +216,14 @@ func (l *Listener) refused(why wire.Reason) {
 // maxAnnounced is how often a connection announces its listener, which is closed.
 const maxAnnounced = 3
 
-// missed has a connection announce the listener that accepted it, if the broker found that listener
-// closed, or it was closed while there were too many.
-func (c *Conn) missed() {
+// reannounceListener has a connection announce the listener that accepted it, if the broker found
+// that listener closed, or it was closed while there were too many.
+func (c *Conn) reannounceListener() {
 	l := c.from.Load()
 	if l == nil || !l.lost.Load() || !l.lost.Swap(false) || l.tries.Add(1) > maxAnnounced {
 		return
 	}
-	l.announce(c.socket())
+	l.announce(c.socketProof())
 	if l.waiting.Load() == 0 { // released meanwhile
 		if a := l.announced.Swap(nil); a != nil {
 			a.Close()
@@ -250,7 +251,7 @@ func (l *Listener) Close() error {
 		if l.full.Load() { // the socket is announced no more
 			l.lost.Store(true)
 		}
-		l.release()
+		l.endAnnouncement()
 	}
 	return l.inner.Close()
 }

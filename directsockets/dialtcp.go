@@ -17,11 +17,11 @@ func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip
 		return nil, err
 	}
 	if d.Shadow != nil {
-		return d.dialed(cfg)(d.Shadow(ctx, network, raddr.String()))
+		return d.wrapDialed(cfg)(d.Shadow(ctx, network, raddr.String()))
 	}
 	shadow, err := d.Dialer.DialTCP(ctx, network, laddr, raddr)
 	if err != nil {
 		return nil, err
 	}
-	return d.dialed(cfg)(shadow, nil)
+	return d.wrapDialed(cfg)(shadow, nil)
 }

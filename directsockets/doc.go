@@ -16,7 +16,7 @@
 //	       └─ direct ▶ VELO queue, RMA ring (segment) ─────────┘
 //	                   doorbell ┄┄┄ only if the other side sleeps
 //
-//	prepare ── OFFER ──▶ broker ── GRANT ──▶ granted            (package broker)
+//	prepareOffer ── OFFER ──▶ broker ── GRANT ──▶ onGranted     (package broker)
 //
 // The client's side offers a segment when the connection outlives its first request; the
 // server's side finds the offer when it next moves bytes, and claims it. Each side then
@@ -24,7 +24,7 @@
 // the descriptor (File), or for TCP (Demote), or when the peer does.
 //
 // Deadlines are the connection's own timers. To wake a call that sleeps, on the
-// shadow or on the doorbell, half.wake sets a past deadline on what it sleeps on;
+// shadow or on the doorbell, wakeHalf sets a past deadline on what it sleeps on;
 // the call then looks for work.
 //
 // While a reader sleeps on the shadow but bytes may come through the segment, the

@@ -31,13 +31,13 @@ func CloseProcess() {
 func (c *Conn) SleepRX(before func()) {
 	c.rx.take()
 	before()
-	c.sleep(&c.rx.half, flagsCall)
+	c.sleepOnBell(&c.rx.half, flagsCall)
 	if c.rx.free() {
 		c.leaveRX()
 	}
 }
 
-// SleepTX sleeps as Write does, or if finishing as finish does, with the lock, after
+// SleepTX sleeps as Write does, or if finishing as finishOutbound does, with the lock, after
 // before has run since the last look.
 func (c *Conn) SleepTX(finishing bool, before func()) {
 	until := uint32(flagsCall)
@@ -46,7 +46,7 @@ func (c *Conn) SleepTX(finishing bool, before func()) {
 	}
 	c.tx.take()
 	before()
-	c.sleep(&c.tx.half, until)
+	c.sleepOnBell(&c.tx.half, until)
 	if c.tx.free() {
 		c.leaveTX()
 	}
@@ -75,15 +75,15 @@ func (c *Conn) Returning() bool {
 // Deafen has nobody look at what comes on the segment until a call of the program's does.
 func (c *Conn) Deafen() {
 	c.rx.takeInner()
-	c.unwatch()
+	c.unwatchRX()
 	c.releaseRX()
 }
 
 // Retire has this side leave the segment as a program does that is replaced by one without it.
 func (c *Conn) Retire() { _ = c.rx.end.Close(false) }
 
-// Abort is abort.
-func (c *Conn) Abort() { c.abort() }
+// Abort is resetOnClose.
+func (c *Conn) Abort() { c.resetOnClose() }
 
 // LeaveOrphans has n bytes more outlive Close, and no more, until the test ends.
 func LeaveOrphans(t *testing.T, n int64) {

@@ -14,7 +14,7 @@ import (
 func (c *Conn) fallBackRX() {
 	r := &c.rx
 	if r.phase == rxShadow {
-		c.transit() // PROMOTE may have come, or the peer may have gone
+		c.advanceInbound() // PROMOTE may have come, or the peer may have gone
 	}
 	switch r.phase {
 	case rxTCP:
@@ -23,22 +23,22 @@ func (c *Conn) fallBackRX() {
 		// An error: the direction ends by itself, and the queue comes first. There is no sink, as
 		// ReadBuffer holds the lock while there is one.
 		if r.end.FallBack() == nil {
-			c.unwatch()
+			c.unwatchRX()
 			c.onRX(rxFallBack)
 		}
 	}
 	c.setMode(&r.half, ModeDemoted)
 }
 
-// decide moves a direction that has fallen back on, if it can. ended says that the shadow has
-// ended.
-func (c *Conn) decide(ended bool) (decided bool) {
+// decideFallback moves a direction that has fallen back on, if it can. ended says that the shadow
+// has ended.
+func (c *Conn) decideFallback(ended bool) (decided bool) {
 	r := &c.rx
 	switch {
 	case r.end.PeerReturned():
 		from, until, err := r.end.Left()
 		if err != nil {
-			c.breach()
+			c.endOnBreach()
 			return true
 		}
 		r.promoted, r.due = from, until
@@ -48,7 +48,7 @@ func (c *Conn) decide(ended bool) (decided bool) {
 	default:
 		return false
 	}
-	c.unwatch()
+	c.unwatchRX()
 	return true
 }
 
@@ -56,21 +56,21 @@ func (c *Conn) decide(ended bool) (decided bool) {
 // queue if the peer had ended the direction before it looked.
 func (c *Conn) readFallenBack(p []byte) (int, error) {
 	r := &c.rx
-	if c.decide(false) {
+	if c.decideFallback(false) {
 		return 0, nil
 	}
 	// Something is there: what the peer has said since, or else the shadow decides what it means.
-	if !r.watch.on.Load() && !c.watchRX() && c.decide(false) {
+	if !r.watch.on.Load() && !c.watchRX() && c.decideFallback(false) {
 		return 0, nil
 	}
 	n, err := c.readShadow(p)
 	// Bytes after a DEMOTE come with STANDS; after a SHUTDOWN there are none.
-	if !c.decide(n == 0 && c.ends(err)) {
+	if !c.decideFallback(n == 0 && c.isShadowEnd(err)) {
 		return n, err
 	}
 	switch r.phase {
 	case rxReturning:
-		return c.returned(n, err)
+		return c.noteReturning(n, err)
 	case rxShadow:
 		at, ok := r.end.PromotedAt()
 		if !ok { // it had not been promoted
@@ -79,7 +79,7 @@ func (c *Conn) readFallenBack(p []byte) (int, error) {
 		r.promoted = at
 		c.onRX(rxPromote)
 	}
-	return c.split(p, n, err)
+	return c.splitAtPromotion(p, n, err)
 }
 
 // readReturning reads the shadow while the peer may still have to write to it what it left in the
@@ -90,21 +90,21 @@ func (c *Conn) readReturning(p []byte) (int, error) {
 		return 0, nil
 	}
 	n, err := c.readShadow(p)
-	return c.returned(n, err)
+	return c.noteReturning(n, err)
 }
 
-// returned is for what a read of the shadow brought in rxReturning.
-func (c *Conn) returned(n int, err error) (int, error) {
+// noteReturning is for what a read of the shadow brought in rxReturning.
+func (c *Conn) noteReturning(n int, err error) (int, error) {
 	r := &c.rx
 	switch {
 	case r.shadow >= r.due:
 		c.onRX(rxHeld)
-	case n > 0 || !c.ends(err):
+	case n > 0 || !c.isShadowEnd(err):
 	case r.shadow < r.promoted:
-		err = c.cut(err)
+		err = c.cutInbound(err)
 	default:
 		if r.end.Rest(r.shadow-r.promoted, err != io.EOF) != nil {
-			c.breach()
+			c.endOnBreach()
 			return 0, nil
 		}
 		r.surplusErr = err
@@ -114,8 +114,8 @@ func (c *Conn) returned(n int, err error) (int, error) {
 	return n, err
 }
 
-// ends reports whether an error of the shadow says that it has ended.
-func (c *Conn) ends(err error) bool {
+// isShadowEnd reports whether an error of the shadow says that it has ended.
+func (c *Conn) isShadowEnd(err error) bool {
 	byCloseRead := err == io.EOF && c.rx.flags.Load()&flagShut != 0
 	return err != nil && err != errWoken && !errors.Is(err, net.ErrClosed) && !byCloseRead
 }
@@ -130,17 +130,17 @@ func (c *Conn) readRest(p []byte) (int, error) {
 	case err == io.EOF:
 		c.onRX(rxRead)
 	case errors.Is(err, segment.ErrReset):
-		c.over(r.surplusErr)
+		c.endInbound(r.surplusErr)
 	default:
-		c.breach()
+		c.endOnBreach()
 	}
 	return 0, nil
 }
 
-// unread reports whether bytes have come that the program has not read, so that to close resets the
-// connection, and the peer shall not read an end of file from the segment before that. The shadow's
-// the kernel looks at itself.
-func (c *Conn) unread() bool {
+// hasUnread reports whether bytes have come that the program has not read, so that to close resets
+// the connection, and the peer shall not read an end of file from the segment before that. The
+// shadow's the kernel looks at itself.
+func (c *Conn) hasUnread() bool {
 	r := &c.rx
 	switch r.phase {
 	case rxShadow, rxCatchUp:

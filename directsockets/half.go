@@ -40,7 +40,7 @@ type half struct {
 	spin    spinner
 	bell    bell
 
-	woken atomic.Bool   // set by wake, and the shadow's deadline has passed; cleared by clearWake
+	woken atomic.Bool   // set by wakeHalf, and the shadow's deadline has passed; cleared by clearWake
 	hand  atomic.Uint32 // see handOver
 
 	// Guarded by Conn.mu.
@@ -52,8 +52,8 @@ type half struct {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// wake wakes whoever sleeps in h, or is about to: in the shadow, or on the bell.
-func (c *Conn) wake(h *half) {
+// wakeHalf wakes whoever sleeps in h, or is about to: in the shadow, or on the bell.
+func (c *Conn) wakeHalf(h *half) {
 	c.mu.Lock()
 	c.wakeLocked(h)
 	c.mu.Unlock()
@@ -112,15 +112,15 @@ func (c *Conn) setDeadline(h *half, t time.Time) {
 			h.timer.Stop()
 		}
 	case h.timer == nil:
-		h.timer = time.AfterFunc(d, func() { c.expire(h) })
+		h.timer = time.AfterFunc(d, func() { c.expireHalf(h) })
 	default:
 		h.timer.Reset(d)
 	}
 	h.flags.And(^uint32(flagExpired))
 }
 
-// expire is what a timer runs.
-func (c *Conn) expire(h *half) {
+// expireHalf is what a timer runs.
+func (c *Conn) expireHalf(h *half) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.deadline.IsZero() || c.closed {
@@ -138,13 +138,13 @@ func (c *Conn) expire(h *half) {
 type bell struct {
 	raw      syscall.RawConn
 	look     func(fd uintptr) bool // made once, so that sleeping does not allocate
-	awake    bool                  // look is called after a sleep, not before
+	awake    bool                  // shouldWake is called after a sleep, not before
 	until    uint32                // flags that end the sleep
 	sleeping atomic.Bool
 }
 
-// stop returns why calls of h end.
-func (c *Conn) stop(h *half, op string) error {
+// stopError returns why calls of h end.
+func (c *Conn) stopError(h *half, op string) error {
 	switch f := h.flags.Load(); {
 	case f&flagClosed != 0:
 		return c.opError(op, net.ErrClosed)
@@ -158,8 +158,8 @@ func (c *Conn) stop(h *half, op string) error {
 	return nil
 }
 
-// ends are the flags that end a wait of the holder's.
-func (h *half) ends() uint32 {
+// endFlags are the flags that end a wait of the holder's.
+func (h *half) endFlags() uint32 {
 	if h.passing {
 		return flagsPass
 	}
@@ -173,8 +173,8 @@ type signals struct {
 	woken       bool
 }
 
-// signals looks at what others have told the holder.
-func (h *half) signals() signals {
+// loadSignals looks at what others have told the holder.
+func (h *half) loadSignals() signals {
 	return signals{flags: h.flags.Load(), want: h.want.Load(), woken: h.woken.Load()}
 }
 

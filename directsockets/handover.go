@@ -40,7 +40,7 @@ const (
 func (c *Conn) handRX(waited time.Duration) hand {
 	r := &c.rx
 	if r.phase == rxShadow {
-		c.transit() // PROMOTE may have come, or the peer may have gone
+		c.advanceInbound() // PROMOTE may have come, or the peer may have gone
 	}
 	if r.phase == rxDirect {
 		if _, err := r.end.Next(); err != nil && err != segment.ErrAgain {
@@ -62,7 +62,7 @@ func (c *Conn) handRX(waited time.Duration) hand {
 		}
 	}
 	if r.phase == rxFallenBack {
-		c.decide(false)
+		c.decideFallback(false)
 	}
 	h := c.handFallenBack(waited)
 	if h == handLater && waited > returning {
@@ -76,7 +76,7 @@ func (c *Conn) handFallenBack(waited time.Duration) hand {
 	switch r := &c.rx; r.phase {
 	case rxFallenBack:
 		if r.end.Readable() == 0 && waited > silence {
-			c.unwatch()
+			c.unwatchRX()
 			c.onRX(rxHeld)
 			return handHeld
 		}
@@ -126,7 +126,7 @@ func (c *Conn) handOver(why Reason) (*substitute, error) {
 	if s := c.sub.Load(); s != nil {
 		return s, nil
 	}
-	c.never(why)
+	c.stayOnShadow(why)
 	var waited time.Duration
 	for last := time.Now(); ; time.Sleep(handPause) {
 		c.mu.Lock()
@@ -146,11 +146,11 @@ func (c *Conn) handOver(why Reason) (*substitute, error) {
 		}
 		switch {
 		case rx == handNever || tx == handNever || waited > 2*returning && rx != handHeld:
-			return c.substitute()
+			return c.makeSubstitute()
 		case rx == handHeld && tx == handHeld,
 			// Its holder lends it to WriteTo or ReadFrom, which goes on with what there is.
 			waited > silence && (c.rx.word.Load() == lockLent || c.tx.word.Load() == lockLent):
-			c.reason(why)
+			c.setReason(why)
 			return nil, nil
 		}
 	}
@@ -170,7 +170,7 @@ func (c *Conn) File() (*os.File, error) {
 	case err != nil:
 		return nil, c.opError("file", err)
 	case s != nil:
-		f, err := s.file("tcp:" + c.local.String() + "->" + c.remote.String())
+		f, err := s.dupFile("tcp:" + c.local.String() + "->" + c.remote.String())
 		if err != nil {
 			return nil, c.opError("file", err)
 		}
@@ -212,12 +212,12 @@ func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 
 func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c := r.c
-	c.never(ReasonUnsupported)
+	c.stayOnShadow(ReasonUnsupported)
 	c.waited.Store(0)
 	c.askRX(wantHand)
 	c.askTX(wantFallBack, true)
 	if c.tx.take() { // closed: the call says so
-		for c.tx.phase == txReturning && c.stop(&c.tx.half, "") == nil {
+		for c.tx.phase == txReturning && c.stopError(&c.tx.half, "") == nil {
 			_ = c.returnToTCP() // the call tells of an error
 		}
 		c.releaseTX()

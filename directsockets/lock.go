@@ -30,19 +30,19 @@ const (
 )
 
 // lock is the lock of one direction of a connection. The reader or writer holds it, even while it
-// sleeps; others leave it work and wake it (half.wake).
+// sleeps; others leave it work and wake it (wakeHalf).
 //
 //	free ──take──▶ taken ──lend──▶ lent ──steal (Close)──▶ gone
-//	  ▲───leave─────┘ ▲─────back────┘
+//	  ▲────free─────┘ ▲─────back────┘
 //
 // A locked instruction waits until all stores have reached the cache, and those of a direct socket
-// go to lines that the peer has. So a lock costs only one, when it is taken: leave is a plain store
+// go to lines that the peer has. So a lock costs only one, when it is taken: free is a plain store
 // and a plain load, and whoever leaves work or wants the lock makes all threads pass a barrier
 // between its write and its next look (shm.Membarrier).
 type lock struct {
 	word atomic.Uint64
 	want atomic.Uint32
-	// plain: leave does without a locked instruction. It is set by the holder, and
+	// plain: free does without a locked instruction. It is set by the holder, and
 	// stays.
 	plain atomic.Bool
 
@@ -63,9 +63,9 @@ func (t *lock) take() bool { return t.try() || t.takeSlow(false, false) }
 // takeInner is take for what is not a call of the program's.
 func (t *lock) takeInner() bool { return t.try() || t.takeSlow(false, true) }
 
-// seize is take for Close, which does not wait for a holder that has lent the lock. stolen: that
-// holder finds out when it comes back.
-func (t *lock) seize() (stolen bool) {
+// seizeForClose is take for Close, which does not wait for a holder that has lent the lock. stolen:
+// that holder finds out when it comes back.
+func (t *lock) seizeForClose() (stolen bool) {
 	t.takeSlow(true, true)
 	return t.word.Load() == lockGone
 }
@@ -87,7 +87,7 @@ func (t *lock) takeSlow(steal, inner bool) bool {
 		}
 	}()
 	for {
-		t.barrier()
+		t.fenceWant()
 		switch {
 		case t.away.Load() && !inner:
 			return false
@@ -103,24 +103,24 @@ func (t *lock) takeSlow(steal, inner bool) bool {
 	}
 }
 
-// barrier orders what the caller has written to want before what it looks at next,
-// against leave.
-func (t *lock) barrier() {
+// fenceWant orders what the caller has written to want before what it looks at next,
+// against free.
+func (t *lock) fenceWant() {
 	if t.plain.Load() {
 		shm.Membarrier()
 	}
 }
 
-// ask leaves work for the holder of the lock, and reports whether the caller now holds it. If not,
-// the caller wakes the holder.
-func (t *lock) ask(work uint32) (mine bool) {
+// leaveWork leaves work for the holder of the lock, and reports whether the caller now holds it. If
+// not, the caller wakes the holder.
+func (t *lock) leaveWork(work uint32) (mine bool) {
 	t.want.Or(work)
-	t.barrier()
+	t.fenceWant()
 	return t.try()
 }
 
-// asked takes work of these kinds, if some was left.
-func (t *lock) asked(work uint32) bool {
+// takeWork takes work of these kinds, if some was left.
+func (t *lock) takeWork(work uint32) bool {
 	for {
 		w := t.want.Load()
 		if w&work == 0 {
@@ -142,8 +142,8 @@ func (t *lock) free() (wanted bool) {
 	return t.want.Load() != 0
 }
 
-// signal has the next one look at the lock.
-func (t *lock) signal() {
+// wakeNext has the next one look at the lock.
+func (t *lock) wakeNext() {
 	t.mu.Lock()
 	if t.waiting > 0 {
 		t.cond.Broadcast() // Signal could wake one who cannot steal what is lent
@@ -154,14 +154,14 @@ func (t *lock) signal() {
 // sendAway has calls of the program's not get the lock any more.
 func (t *lock) sendAway() {
 	t.away.Store(true)
-	t.signal()
+	t.wakeNext()
 }
 
 // lend lets Close take the lock until back.
 func (t *lock) lend() {
 	t.word.Store(lockLent)
 	if t.want.Load()&wantLock != 0 {
-		t.signal()
+		t.wakeNext()
 	}
 }
 

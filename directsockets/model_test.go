@@ -126,7 +126,7 @@ const (
 	tellNobody           // who reads the doorbell does not tell the other direction
 	watchFirst           // the watcher takes watch.on back before it reads the doorbell
 	askPlain             // who leaves work has no barrier
-	finishBlind          // finish does not do what others leave
+	finishBlind          // finishOutbound does not do what others leave
 	fallBackUnseen       // who sleeps in rx does not look whether the peer fell back
 	tellBack             // who was woken tells the other direction, too
 	faults
@@ -146,7 +146,7 @@ const (
 	readsBoth        // Read in rxShadow: in the shadow, watched
 	writes           // Write in txDirect, no room
 	awaits           // AwaitPosted
-	finishes         // finish, which nobody waits for
+	finishes         // finishOutbound, which nobody waits for
 )
 
 // Events of the peer's.

@@ -180,7 +180,7 @@ func (m *model) close(w world, i int) []world {
 		w.flags[mRX] |= flagClosed
 	case 2:
 		w.flags[mTX] |= flagClosed
-	case 3, 5: // seize
+	case 3, 5: // seizeHalf
 		if t.half = (t.op - 3) / 2; w.try(i, int(t.half)) {
 			t.op++
 		} else {

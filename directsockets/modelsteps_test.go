@@ -12,12 +12,12 @@ const (
 	pcOpen
 	pcMark    // half.bell.sleeping
 	pcEnter   // the poller is reset
-	pcRung    // look: woken, or the doorbell is due to be read
+	pcRung    // shouldWake: woken, or the doorbell is due to be read
 	pcDisarm  // End.Awake
 	pcHush    // End.Awake, second half
 	pcTell    // the other direction's sleeper
-	pcWakeOn  // wake: half.woken
-	pcWakeOff // wake: the deadlines
+	pcWakeOn  // wakeHalf: half.woken
+	pcWakeOff // wakeHalf: the deadlines
 	pcArm
 	pcReady
 	pcInter
@@ -41,7 +41,7 @@ const (
 	pcDone
 )
 
-// loadSignals is half.signals, a load at a time; done: all of them are there.
+// loadSignals is half.loadSignals, a load at a time; done: all of them are there.
 func (m *model) loadSignals(w *world, t *strand, h uint8) (done bool) {
 	if m.coarse() {
 		t.s = packed{flags: w.flags[h], want: w.want[h], woken: w.woken[h]}
@@ -220,7 +220,7 @@ func (m *model) clearWake(w *world, t *strand) []world {
 	return []world{*w}
 }
 
-// sleep is a step of Conn.sleep, from openBell on.
+// sleep is a step of Conn.sleepOnBell, from openBell on.
 func (m *model) sleep(w world, i int, until uint32) []world {
 	t := &w.th[i]
 	h := t.half

@@ -18,7 +18,7 @@ import (
 	"exnet/node"
 )
 
-// made is what a maker of pairs promises about its connections.
+// maker makes the two ends of a connection.
 type maker func(t *testing.T) (c1, c2 net.Conn)
 
 // testConn runs nettest over pairs, and checks with look what they were when they

@@ -98,7 +98,7 @@ func NewUDPSocket(raw syscall.RawConn, local netip.AddrPort, config Config) *udp
 }
 
 func newUDPSocket(raw syscall.RawConn, local netip.AddrPort, config *Config) *udp.Socket {
-	broker := config.client()
+	broker := config.brokerClient()
 	if broker == nil {
 		return nil
 	}
@@ -144,16 +144,16 @@ func offersOf(c *Config) int {
 	return 0
 }
 
-// in is what may have datagrams for c; nil: only the kernel has.
-func (c *UDPConn) in() *udp.Socket {
+// inSocket is what may have datagrams for c; nil: only the kernel has.
+func (c *UDPConn) inSocket() *udp.Socket {
 	if c.udp == nil || c.udp.Plain() {
 		return nil
 	}
 	return c.udp
 }
 
-// out is what may send datagrams of c; nil: only the kernel may.
-func (c *UDPConn) out() *udp.Socket {
+// outSocket is what may send datagrams of c; nil: only the kernel may.
+func (c *UDPConn) outSocket() *udp.Socket {
 	if c.udp == nil || c.udp.Left() {
 		return nil
 	}
@@ -162,12 +162,12 @@ func (c *UDPConn) out() *udp.Socket {
 
 // ReadFromUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (n int, addr netip.AddrPort, err error) {
-	u := c.in()
+	u := c.inSocket()
 	if u == nil {
 		return c.UDPConn.ReadFromUDPAddrPort(b)
 	}
 	if d, ok := u.Receive(b); ok {
-		return d.N, c.from(d), asRead(d.Err)
+		return d.N, c.senderAddr(d), asRead(d.Err)
 	}
 	n, addr, err = c.UDPConn.ReadFromUDPAddrPort(b)
 	u.Received(addr)
@@ -186,8 +186,9 @@ func asRead(err error) error {
 	return err
 }
 
-// from is the address of a sender as the kernel would say it: a socket of IPv6 has IPv4's mapped.
-func (c *UDPConn) from(d udp.Datagram) netip.AddrPort { return c.udp.Own(d.From) }
+// senderAddr is the address of a sender as the kernel would say it: a socket of IPv6 has IPv4's
+// mapped.
+func (c *UDPConn) senderAddr(d udp.Datagram) netip.AddrPort { return c.udp.Own(d.From) }
 
 // ReadFromUDP is that of net.UDPConn.
 func (c *UDPConn) ReadFromUDP(b []byte) (n int, addr *net.UDPAddr, err error) {
@@ -209,7 +210,7 @@ func (c *UDPConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // Read implements net.Conn.
 func (c *UDPConn) Read(b []byte) (int, error) {
-	u := c.in()
+	u := c.inSocket()
 	if u == nil {
 		return c.UDPConn.Read(b)
 	}
@@ -227,7 +228,7 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 
 // ReadMsgUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
-	u := c.in()
+	u := c.inSocket()
 	if u == nil {
 		return c.UDPConn.ReadMsgUDPAddrPort(b, oob)
 	}
@@ -238,7 +239,7 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr ne
 		if d.N < d.Len {
 			flags |= syscall.MSG_TRUNC
 		}
-		return d.N, oobn, flags, c.from(d), nil
+		return d.N, oobn, flags, c.senderAddr(d), nil
 	}
 	n, oobn, flags, addr, err = c.UDPConn.ReadMsgUDPAddrPort(b, oob)
 	from := addr
@@ -260,7 +261,7 @@ func (c *UDPConn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAd
 
 // Write implements net.Conn.
 func (c *UDPConn) Write(b []byte) (int, error) {
-	u := c.out()
+	u := c.outSocket()
 	if u == nil || !c.remote.IsValid() {
 		return c.UDPConn.Write(b)
 	}
@@ -275,7 +276,7 @@ func (c *UDPConn) Write(b []byte) (int, error) {
 
 // WriteToUDPAddrPort is that of net.UDPConn.
 func (c *UDPConn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error) {
-	u := c.out()
+	u := c.outSocket()
 	if u == nil || c.remote.IsValid() { // an error
 		return c.UDPConn.WriteToUDPAddrPort(b, addr)
 	}
@@ -290,7 +291,7 @@ func (c *UDPConn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error)
 
 // WriteToUDP is that of net.UDPConn.
 func (c *UDPConn) WriteToUDP(b []byte, addr *net.UDPAddr) (int, error) {
-	u := c.out()
+	u := c.outSocket()
 	if addr == nil || u == nil || c.remote.IsValid() || addr.Zone != "" || !addr.AddrPort().IsValid() {
 		return c.UDPConn.WriteToUDP(b, addr)
 	}
@@ -318,7 +319,7 @@ func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, addr netip.AddrPort) (n, oo
 	if c.remote.IsValid() {
 		to = c.remote
 	}
-	u := c.out()
+	u := c.outSocket()
 	if u == nil || !to.IsValid() || addr.IsValid() && c.remote.IsValid() {
 		return c.UDPConn.WriteMsgUDPAddrPort(b, oob, addr)
 	}

@@ -60,7 +60,7 @@ type rxHalf struct {
 	shadowFD      atomic.Int32 // the descriptor of the shadow that the watcher has, plus 1
 }
 
-// errWoken says that a call of the shadow was ended by wake.
+// errWoken says that a call of the shadow was ended by wakeHalf.
 var errWoken = errors.New("directsockets: woken")
 
 // Read implements net.Conn. It borrows p until return.
@@ -69,7 +69,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if r.try() {
 		if r.direct && r.flags.Load() == 0 {
 			n, err := r.end.Recv(p)
-			if err == segment.ErrAgain && r.spin.hot() && !shm.Crowded() && r.end.SpinRX(hotLooks) {
+			if err == segment.ErrAgain && r.spin.isHot() && !shm.Crowded() && r.end.SpinRX(hotLooks) {
 				n, err = r.end.Recv(p)
 			}
 			if err == nil {
@@ -85,7 +85,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	var n int
 	var err error
 	if len(p) > 0 {
-		n, err = c.read(p)
+		n, err = c.readLocked(p)
 	} else if r.flags.Load()&flagClosed != 0 { // as package net: no deadline holds for nothing
 		err = c.opError("read", net.ErrClosed)
 	}
@@ -113,15 +113,15 @@ func (c *Conn) leaveRX() {
 		}
 	}
 	if r.want.Load()&wantLock != 0 {
-		r.signal()
+		r.wakeNext()
 	}
 }
 
-// read is Read for the lock holder.
-func (c *Conn) read(p []byte) (int, error) {
+// readLocked is Read for the lock holder.
+func (c *Conn) readLocked(p []byte) (int, error) {
 	r := &c.rx
 	for {
-		if err := c.stop(&r.half, "read"); err != nil {
+		if err := c.stopError(&r.half, "read"); err != nil {
 			return 0, err
 		}
 		if r.want.Load()&wantWork != 0 {
@@ -203,10 +203,10 @@ func isTimeout(err error) bool {
 }
 
 func (c *Conn) readTCP(p []byte) (int, error) {
-	c.moved(0)
+	c.startSetup(0)
 	n, err := c.readShadow(p)
 	if n > 0 {
-		c.moved(0)
+		c.startSetup(0)
 	}
 	return n, err
 }
@@ -214,7 +214,7 @@ func (c *Conn) readTCP(p []byte) (int, error) {
 // readBoth reads the shadow while the segment is watched.
 func (c *Conn) readBoth(p []byte) (int, error) {
 	r := &c.rx
-	if !c.transit() {
+	if !c.advanceInbound() {
 		return 0, nil
 	}
 	n, err := c.readShadow(p)
@@ -222,26 +222,26 @@ func (c *Conn) readBoth(p []byte) (int, error) {
 	if ok {
 		r.promoted = at
 		c.onRX(rxPromote)
-		c.unwatch()
-		return c.split(p, n, err)
+		c.unwatchRX()
+		return c.splitAtPromotion(p, n, err)
 	}
 	if err != nil && err != errWoken {
-		c.over(err)
+		c.endInbound(err)
 	}
 	return n, err
 }
 
-// split is for what a read of the shadow brought, when it has turned out that the
+// splitAtPromotion is for what a read of the shadow brought, when it has turned out that the
 // segment comes after r.promoted bytes of the shadow: what is beyond those was sent
 // after a DEMOTE, and is kept until the segment has been read up to there.
-func (c *Conn) split(p []byte, n int, err error) (int, error) {
+func (c *Conn) splitAtPromotion(p []byte, n int, err error) (int, error) {
 	r := &c.rx
 	if r.shadow < r.promoted {
 		return n, err
 	}
 	over := r.shadow - r.promoted
 	if over > uint64(n) {
-		c.breach()
+		c.endOnBreach()
 		return 0, nil
 	}
 	n -= int(over)
@@ -253,45 +253,45 @@ func (c *Conn) split(p []byte, n int, err error) (int, error) {
 	return n, nil
 }
 
-// transit moves the inbound direction on from rxShadow as far as it can, and reports whether the
-// shadow is to be read now; then the segment is watched. The caller holds the lock of rx.
-func (c *Conn) transit() bool {
+// advanceInbound moves the inbound direction on from rxShadow as far as it can, and reports whether
+// the shadow is to be read now; then the segment is watched. The caller holds the lock of rx.
+func (c *Conn) advanceInbound() bool {
 	r := &c.rx
 	for {
-		at, ok, err := promotion(r.end)
+		at, ok, err := readPromotion(r.end)
 		if ok {
 			if at < r.shadow {
-				c.breach()
+				c.endOnBreach()
 				return false
 			}
 			r.promoted = at
 			c.onRX(rxPromote)
-			c.unwatch()
+			c.unwatchRX()
 			return false
 		}
 		switch {
 		case err == nil:
 			c.heedSwitch()
 		case errors.Is(err, segment.ErrCorrupt):
-			c.breach()
+			c.endOnBreach()
 			return false
 		default:
-			c.unwatch()
-			c.orphaned()
+			c.unwatchRX()
+			c.onOrphaned()
 			return false
 		}
 		if r.watch.on.Load() || c.watchRX() {
 			return true
 		}
-		if r.signals().wanted(flagsStop) {
+		if r.loadSignals().wanted(flagsStop) {
 			return false
 		}
 	}
 }
 
-// promotion says whether the peer has promoted its direction, and if not, whether it
+// readPromotion says whether the peer has promoted its direction, and if not, whether it
 // has gone. That is looked at first: what it did before it went is seen then.
-func promotion(e interface {
+func readPromotion(e interface {
 	Err() error
 	PromotedAt() (tcpBytes uint64, ok bool)
 }) (at uint64, ok bool, err error) {
@@ -315,19 +315,19 @@ func (c *Conn) readDrain(p []byte) (int, error) {
 	}
 	n, err := c.readShadow(p)
 	if n == 0 && err != nil && err != errWoken { // it said that there is more
-		return 0, c.cut(err)
+		return 0, c.cutInbound(err)
 	}
 	return n, err
 }
 
-// cut ends the inbound direction, whose shadow has ended with err before the bytes that come before
-// those of the segment.
-func (c *Conn) cut(err error) error {
+// cutInbound ends the inbound direction, whose shadow has ended with err before the bytes that come
+// before those of the segment.
+func (c *Conn) cutInbound(err error) error {
 	if err == io.EOF && c.rx.flags.Load()&flagShut == 0 {
 		err = c.opError("read", os.NewSyscallError("read", syscall.ECONNRESET))
 	}
 	c.onRX(rxCut)
-	c.over(err)
+	c.endInbound(err)
 	return err
 }
 
@@ -337,7 +337,7 @@ func (c *Conn) readDirect(p []byte) (int, error) {
 	n, err := r.end.Recv(p)
 	if err == segment.ErrAgain {
 		if ended := r.surplusErr; ended != nil && ended != io.EOF { // the shadow has failed, and the peer does not answer
-			c.over(ended)
+			c.endInbound(ended)
 			return 0, ended
 		}
 		return 0, c.awaitRX()
@@ -354,22 +354,22 @@ func (c *Conn) leaveDirect(err error) error {
 	switch {
 	case err == io.EOF:
 		c.onRX(rxShutdown)
-		c.over(io.EOF)
+		c.endInbound(io.EOF)
 		c.heedFallBack()
 		return nil
 	case errors.Is(err, segment.ErrDemoted):
 		c.onRX(rxDemote)
-		c.reason(whyBack(c.rx.end.Back()))
+		c.setReason(whyBack(c.rx.end.Back()))
 	case errors.Is(err, segment.ErrPaused):
 		c.onRX(rxPause)
-		c.reason(whyBack(c.rx.end.Back()))
+		c.setReason(whyBack(c.rx.end.Back()))
 	case errors.Is(err, segment.ErrReset):
 		c.onRX(rxReset)
-		c.over(c.resetError("read", c.rx.end))
+		c.endInbound(c.resetError("read", c.rx.end))
 	case errors.Is(err, segment.ErrClosed): // without SHUTDOWN: the shadow says what follows
 		c.onRX(rxGone)
 	default:
-		c.breach()
+		c.endOnBreach()
 		return nil
 	}
 	c.setMode(&c.rx.half, ModeDemoted)
@@ -396,7 +396,7 @@ func (c *Conn) heedFallBack() {
 func (c *Conn) readBack(p []byte) (int, error) {
 	n, err := c.readShadow(p)
 	if n == 0 && err != nil && err == c.rx.surplusErr {
-		c.over(err)
+		c.endInbound(err)
 	}
 	return n, err
 }

@@ -35,7 +35,7 @@ func (h *hasty) PromotedAt() (uint64, bool) { return 7, h.done() }
 // whenever it did so.
 func TestPromotionBeforeEnd(t *testing.T) {
 	for when := range 3 {
-		if at, ok, err := promotion(&hasty{when: when}); !ok && err != nil || ok && at != 7 {
+		if at, ok, err := readPromotion(&hasty{when: when}); !ok && err != nil || ok && at != 7 {
 			t.Errorf("before look %d: promoted %v, %v", when, ok, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestShadowEndsEarly(t *testing.T) {
 func TestErrorComesEarly(t *testing.T) {
 	c := shadowOf(t, "")
 	c.rx.shadow, c.rx.promoted = 5, 5
-	if n, err := c.split(nil, 0, syscall.ECONNRESET); n != 0 || err != nil {
+	if n, err := c.splitAtPromotion(nil, 0, syscall.ECONNRESET); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	c.rx.phase = rxBack
@@ -97,7 +97,7 @@ func TestTimerOfMovedDeadline(t *testing.T) {
 	if err := c.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	c.expire(&c.rx.half)
+	c.expireHalf(&c.rx.half)
 	if got, err := io.ReadAll(c); string(got) != "abc" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -51,14 +51,14 @@ func (c *Conn) beginReturning() {
 	go func() {
 		// An error: endReturning has closed it.
 		if raw.Read(func(d uintptr) bool { return shm.HungUp(int(d)) }) == nil {
-			c.abandoned()
+			c.armReset()
 		}
 	}()
 }
 
-// abandoned has the shadow be reset if it ends now: whoever is left at its other end cannot take
+// armReset has the shadow be reset if it ends now: whoever is left at its other end cannot take
 // from the segment what it has not got.
-func (c *Conn) abandoned() {
+func (c *Conn) armReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := &c.tx.guard; g.on && !c.closed {
@@ -69,12 +69,12 @@ func (c *Conn) abandoned() {
 
 // endReturning ends txReturning. The caller holds the lock of tx.
 func (c *Conn) endReturning(what txEvent) {
-	c.unguard()
+	c.disarmReset()
 	c.onTX(what)
 }
 
-// unguard undoes what beginReturning and abandoned have done.
-func (c *Conn) unguard() {
+// disarmReset undoes what beginReturning and armReset have done.
+func (c *Conn) disarmReset() {
 	g := &c.tx.guard
 	if g.file != nil {
 		_ = g.file.Close() // a duplicate has nothing to lose
@@ -102,7 +102,7 @@ func (c *Conn) returnToTCP() error {
 	case err == nil:
 		c.endReturning(txWritten)
 	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
-		c.breach()
+		c.endOnBreach()
 	case err == errWoken:
 		return err
 	default:
@@ -125,7 +125,7 @@ func (c *Conn) cutReturning() bool {
 		c.endReturning(txWritten)
 		return true
 	case errors.Is(err, segment.ErrCorrupt), err == segment.ErrAgain:
-		c.breach()
+		c.endOnBreach()
 		return true
 	case err == errFull && t.end.Abandoned():
 		return false
@@ -143,13 +143,13 @@ func (c *Conn) takeRest() (rest []byte) {
 		rest = append(rest, p...)
 		return len(p), nil
 	}); err != nil {
-		c.breach()
+		c.endOnBreach()
 		return nil
 	}
 	c.count.Add(segment.SentShadow, uint64(len(rest)))
 	c.mu.Lock()
 	c.lingerShadow(0)
-	c.tx.guard.zero = false // so that unguard leaves it
+	c.tx.guard.zero = false // so that disarmReset leaves it
 	c.mu.Unlock()
 	c.endReturning(txWritten)
 	return rest
@@ -185,10 +185,10 @@ func (o *orphanBytes) add(n int) bool {
 // sub undoes add.
 func (o *orphanBytes) sub(n int) { o.n.Add(-int64(max(n, minOrphan))) }
 
-// outlive writes rest to the shadow, whose SO_LINGER is 0, sets that to linger, and closes it:
-// Close has returned, and TCP delivers what was written before. If the shadow takes nothing for
+// flushAfterClose writes rest to the shadow, whose SO_LINGER is 0, sets that to linger, and closes
+// it: Close has returned, and TCP delivers what was written before. If the shadow takes nothing for
 // patience, or the process ends, the connection is reset. TCP_USER_TIMEOUT is the kernel's to keep.
-func (c *Conn) outlive(rest []byte, linger int, patience time.Duration) {
+func (c *Conn) flushAfterClose(rest []byte, linger int, patience time.Duration) {
 	defer c.shadow.Close() // there is nobody to tell
 	due := past            // so the first Write waits only for a raw one to end
 	for last := time.Now(); len(rest) > 0; due = last.Add(patience) {

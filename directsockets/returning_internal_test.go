@@ -93,7 +93,7 @@ func TestOutlive(t *testing.T) {
 		go func() {
 			defer close(over)
 			c.lingerShadow(0) // as takeRest does
-			c.outlive(rest, -1, patience)
+			c.flushAfterClose(rest, -1, patience)
 		}()
 		if patience < time.Hour {
 			<-over
@@ -126,13 +126,13 @@ func TestCloseAbandoned(t *testing.T) {
 	}
 	resets := func() bool { return Resets(t, shadow.(*net.TCPConn)) }
 	c.tx.guard.on = true
-	if c.abandoned(); !resets() {
+	if c.armReset(); !resets() {
 		t.Error("bytes are missing, and the shadow would end well")
 	}
 	c.mu.Lock()
 	c.closed = true // as by Close, which then writes the rest
 	c.mu.Unlock()
-	if c.unguard(); resets() {
+	if c.disarmReset(); resets() {
 		t.Error("all is written, and the shadow would be reset")
 	}
 }

@@ -47,9 +47,9 @@ func (c *Conn) tellNode(e *segment.End) {
 	}
 }
 
-// decide says why a connection, whose server's end has this address, or a listener, has to
+// whyTCP says why a connection, whose server's end has this address, or a listener, has to
 // stay TCP; ReasonNone: it does not.
-func (c *Config) decide(side segment.Side, server netip.AddrPort, listener bool) Reason {
+func (c *Config) whyTCP(side segment.Side, server netip.AddrPort, listener bool) Reason {
 	p := policy()
 	if !p.Set && !c.ByRule {
 		return ReasonNone

@@ -38,7 +38,7 @@ func TestDecide(t *testing.T) {
 		{"no address", rules.Policy{Set: true}, false, segment.Server, netip.AddrPort{}, ReasonRule},
 	} {
 		policy = func() *rules.Policy { return &tt.policy }
-		if got := (&Config{ByRule: tt.byRule}).decide(tt.side, tt.server, false); got != tt.want {
+		if got := (&Config{ByRule: tt.byRule}).whyTCP(tt.side, tt.server, false); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

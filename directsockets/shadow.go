@@ -37,7 +37,7 @@ func (c *Conn) unwatchShadow() {
 func (c *Conn) shadowTells(events uint32) {
 	const failed = unix.EPOLLERR | unix.EPOLLHUP
 	if events&failed == failed {
-		c.reason(ReasonNetwork)
+		c.setReason(ReasonNetwork)
 		c.askRX(wantFallBack)
 		c.askTX(wantFallBack, true)
 	}

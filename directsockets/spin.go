@@ -42,11 +42,11 @@ type yielder struct{ not atomic.Int64 } // nobody yields before
 
 var yielding yielder
 
-func (y *yielder) may(now int64) bool { return now >= y.not.Load() }
+func (y *yielder) mayYield(now int64) bool { return now >= y.not.Load() }
 
-// slow reports whether yields from start to now have gone to others than the peer; if so, nobody
+// wasSlow reports whether yields from start to now have gone to others than the peer; if so, nobody
 // yields for a while.
-func (y *yielder) slow(start, now int64) bool {
+func (y *yielder) wasSlow(start, now int64) bool {
 	took := now - start
 	if took <= int64(yieldMax) {
 		return false
@@ -61,16 +61,16 @@ var spinning atomic.Int32
 
 var maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)/2))
 
-// spinner decides how long a direction spins. It is halved when spinning was in
-// vain, and comes back when it found something.
+// spinner decides how long a direction spins. A spin in vain halves the time, one that finds
+// something doubles it, up to the maximum.
 type spinner struct {
 	limit   time.Duration // 0: never used
 	skipped int
 	lucky   bool // the last spin found something
 }
 
-// next is how long to spin now; 0: sleep at once.
-func (s *spinner) next(max time.Duration) time.Duration {
+// nextSpin is how long to spin now; 0: sleep at once.
+func (s *spinner) nextSpin(max time.Duration) time.Duration {
 	if s.limit == 0 {
 		s.limit = max
 	}
@@ -84,16 +84,16 @@ func (s *spinner) next(max time.Duration) time.Duration {
 	return min(s.limit, max)
 }
 
-// found and vain say what came of it.
-func (s *spinner) found(max time.Duration) {
+// noteFound and noteVain take down what came of a spin.
+func (s *spinner) noteFound(max time.Duration) {
 	s.limit = min(max, s.limit*2+spinMin)
 	s.lucky = true
 }
 
-func (s *spinner) vain() {
+func (s *spinner) noteVain() {
 	s.limit /= 2
 	s.lucky = false
 }
 
-// hot reports whether to look at once.
-func (s *spinner) hot() bool { return s.lucky }
+// isHot reports whether the last spin found something: then it pays to look at once.
+func (s *spinner) isHot() bool { return s.lucky }

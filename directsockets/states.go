@@ -36,7 +36,7 @@ func (p rxPhase) String() string {
 // rxBefore stands for the state before rxFallBack.
 const rxBefore = rxOver + 1
 
-// rxSteps are all steps of the inbound direction, but for over.
+// rxSteps are all steps of the inbound direction, but for endInbound.
 var rxSteps = steps.New(map[rxPhase]map[rxEvent]rxPhase{
 	rxTCP: {
 		rxSegment:  rxShadow,
@@ -83,7 +83,7 @@ func (c *Conn) onRX(what rxEvent) {
 	next, ok := rxSteps.Next(r.phase, what)
 	switch {
 	case !ok:
-		c.breach()
+		c.endOnBreach()
 		return
 	case next == rxBefore:
 		next = r.resumed
@@ -93,11 +93,11 @@ func (c *Conn) onRX(what rxEvent) {
 	r.phase, r.direct = next, next == rxDirect
 }
 
-// over ends the inbound direction with err, for good.
-func (c *Conn) over(err error) {
+// endInbound ends the inbound direction with err, for good.
+func (c *Conn) endInbound(err error) {
 	r := &c.rx
 	r.phase, r.err, r.direct = rxOver, err, false
-	c.unwatch()
+	c.unwatchRX()
 }
 
 // txEvent is what moves the outbound direction from one state to another (SPEC.md, 9.5).
@@ -156,7 +156,7 @@ func (c *Conn) onTX(what txEvent) {
 	t := &c.tx
 	next, ok := txSteps.Next(t.phase, what)
 	if !ok {
-		c.breach()
+		c.endOnBreach()
 		return
 	}
 	t.phase, t.direct = next, next == txDirect

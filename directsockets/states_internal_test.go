@@ -48,7 +48,7 @@ func TestFailed(t *testing.T) {
 		c.onLife(lifeBegin)
 		for range maxTries + 1 {
 			c.onLife(lifeMake)
-			c.failed(why)
+			c.scheduleRetry(why)
 		}
 		if never := c.lifeIs() == lifePlain; never != counts {
 			t.Errorf("%v, %d times: given up %v", why, maxTries+1, never)

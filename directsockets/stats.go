@@ -154,8 +154,8 @@ func (c *Conn) setMode(h *half, m Mode) {
 	c.showLocked()
 }
 
-// reason says why.
-func (c *Conn) reason(why Reason) {
+// setReason says why.
+func (c *Conn) setReason(why Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed && c.why != why {

@@ -27,8 +27,8 @@ type substitute struct {
 // errAway says that a call is for the substitute.
 var errAway = errors.New("directsockets: for the substitute")
 
-// substitute makes one.
-func (c *Conn) substitute() (*substitute, error) {
+// makeSubstitute makes one.
+func (c *Conn) makeSubstitute() (*substitute, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -89,8 +89,8 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// file returns a duplicate of the descriptor.
-func (s *substitute) file(name string) (f *os.File, err error) {
+// dupFile returns a duplicate of the descriptor.
+func (s *substitute) dupFile(name string) (f *os.File, err error) {
 	ctlErr := s.raw.Control(func(fd uintptr) {
 		var d int
 		if d, err = dup(int(fd)); err == nil {
@@ -100,16 +100,16 @@ func (s *substitute) file(name string) (f *os.File, err error) {
 	return f, errors.Join(ctlErr, err)
 }
 
-// away returns the substitute; an error: there is none, as the connection is closed.
-func (c *Conn) away(op string) (*substitute, error) {
+// awaySubstitute returns the substitute; an error: there is none, as the connection is closed.
+func (c *Conn) awaySubstitute(op string) (*substitute, error) {
 	if s := c.sub.Load(); s != nil {
 		return s, nil
 	}
 	return nil, c.opError(op, net.ErrClosed)
 }
 
-// denied says why a call does not get a lock.
-func (c *Conn) denied(op string) error {
+// lockError says why a call does not get a lock.
+func (c *Conn) lockError(op string) error {
 	if c.sub.Load() != nil {
 		return errAway
 	}
@@ -126,7 +126,7 @@ func (c *Conn) awayError(op string, err error) error {
 }
 
 func (c *Conn) readAway(p []byte) (int, error) {
-	s, err := c.away("read")
+	s, err := c.awaySubstitute("read")
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +135,7 @@ func (c *Conn) readAway(p []byte) (int, error) {
 }
 
 func (c *Conn) writeAway(p []byte) (int, error) {
-	s, err := c.away("write")
+	s, err := c.awaySubstitute("write")
 	if err != nil {
 		return 0, err
 	}
@@ -154,12 +154,12 @@ func (c *Conn) passIn(s *substitute, near *net.UnixConn) {
 			return
 		}
 		r.passing = true
-		n, err := c.read(buf[:])
+		n, err := c.readLocked(buf[:])
 		r.passing = false
 		c.releaseRX()
 		if n > 0 {
 			if _, err := near.Write(buf[:n]); err != nil {
-				c.abort() // nobody has read it
+				c.resetOnClose() // nobody has read it
 				return
 			}
 		}
@@ -170,15 +170,15 @@ func (c *Conn) passIn(s *substitute, near *net.UnixConn) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			c.abort()
-			s.reset(near)
+			c.resetOnClose()
+			s.resetCalls(near)
 			return
 		}
 	}
 }
 
-// reset has the program's calls fail with ECONNRESET: near is closed with a byte unread.
-func (s *substitute) reset(near *net.UnixConn) {
+// resetCalls has the program's calls fail with ECONNRESET: near is closed with a byte unread.
+func (s *substitute) resetCalls(near *net.UnixConn) {
 	s.broken.Store(true)
 	_ = near.SetReadDeadline(past)
 	if raw, err := near.SyscallConn(); err == nil {
@@ -203,7 +203,7 @@ func (c *Conn) passOut(s *substitute, near *net.UnixConn) {
 				break
 			}
 			t.passing = true
-			_, werr := c.write(buf[:n], 0)
+			_, werr := c.writeLocked(buf[:n], 0)
 			t.passing = false
 			c.releaseTX()
 			if werr != nil {
@@ -215,7 +215,7 @@ func (c *Conn) passOut(s *substitute, near *net.UnixConn) {
 			continue
 		}
 		if err != io.EOF { // it was closed with bytes that nobody has read
-			c.abort()
+			c.resetOnClose()
 		}
 		break
 	}
@@ -234,8 +234,8 @@ func (c *Conn) passOut(s *substitute, near *net.UnixConn) {
 	_ = c.finalize() // whoever has closed it was told
 }
 
-// abort has the connection be reset when it is closed.
-func (c *Conn) abort() {
+// resetOnClose has the connection be reset when it is closed.
+func (c *Conn) resetOnClose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.linger = 0

@@ -27,8 +27,8 @@ type upgrade struct {
 	peerBell int // side 1's doorbell, to be handed over; -1: this is side 1
 }
 
-// drop releases a segment that was never used.
-func (u *upgrade) drop() {
+// releaseUnused releases a segment that was never used.
+func (u *upgrade) releaseUnused() {
 	if u.peerBell >= 0 {
 		_ = unix.Close(u.peerBell)
 	}
@@ -39,28 +39,28 @@ func (u *upgrade) drop() {
 	u.end.Segment().Retire()
 }
 
-// moved is called when bytes are about to move on the shadow, sends of them by a send: it starts
-// the set-up of a segment, without waiting for it.
-func (c *Conn) moved(sends int) {
+// startSetup is called when bytes are about to move on the shadow, sends of them by a send: it
+// starts the set-up of a segment, without waiting for it.
+func (c *Conn) startSetup(sends int) {
 	if c.lifeIs() != lifeEarly {
 		return
 	}
 	if c.side == segment.Server {
-		c.missed()
+		c.reannounceListener()
 		word, may := c.broker.MayHaveOffer(c.bucket, c.none.Load())
 		if may && c.onLife(lifeClaim) {
-			c.claim(word)
+			c.claimSegment(word)
 		}
 		return
 	}
-	if !c.worth(sends) {
+	if !c.worthOffering(sends) {
 		return
 	}
 	if !c.broker.Listener(c.key.Server.Port()) {
 		if c.broker.Connected() {
-			c.reason(ReasonNoListener)
+			c.setReason(ReasonNoListener)
 		} else {
-			c.reason(Reason(c.broker.Absent()))
+			c.setReason(Reason(c.broker.Absent()))
 		}
 		return
 	}
@@ -68,12 +68,12 @@ func (c *Conn) moved(sends int) {
 		return
 	}
 	if c.onLife(lifeMake) {
-		go c.prepare()
+		go c.prepareOffer()
 	}
 }
 
-// worth reports whether a client that is about to send so often is to offer a segment.
-func (c *Conn) worth(sends int) bool {
+// worthOffering reports whether a client that is about to send so often is to offer a segment.
+func (c *Conn) worthOffering(sends int) bool {
 	steps := 0
 	if !c.cfg.fixed {
 		steps = c.broker.Habit().Steps()
@@ -82,19 +82,19 @@ func (c *Conn) worth(sends int) bool {
 		c.count[segment.SentShadow].Load()+c.count[segment.ReceivedShadow].Load() >= uint64(c.cfg.UpgradeBytes)<<steps
 }
 
-// habit has those to come learn from the end of a client that had a segment.
-func (c *Conn) habit() {
+// learnHabit has those to come learn from the end of a client that had a segment.
+func (c *Conn) learnHabit() {
 	n := func(word int) uint64 { return c.count[word].Load() }
 	c.broker.Habit().Ended(uint64(c.sends.Load())+n(segment.SentVELOLast)+n(segment.SentRMAInfo),
 		n(segment.SentDirect)+n(segment.ReceivedDirect)+n(segment.SentShadow)+n(segment.ReceivedShadow))
 }
 
-// settlePause is how long settle waits between two looks.
+// settlePause is how long awaitSettled waits between two looks.
 const settlePause = 100 * time.Microsecond
 
-// settle waits until the connection has a segment that both ends look at, or will have
+// awaitSettled waits until the connection has a segment that both ends look at, or will have
 // none, and no longer than limit.
-func (c *Conn) settle(limit time.Duration) {
+func (c *Conn) awaitSettled(limit time.Duration) {
 	if limit <= 0 {
 		return
 	}
@@ -102,30 +102,30 @@ func (c *Conn) settle(limit time.Duration) {
 		if e := c.end.Load(); e != nil && (c.side == segment.Server || e.Attached()) {
 			return
 		}
-		c.moved(0)
+		c.startSetup(0)
 	}
 }
 
-// decided releases the closed listener that accepted the connection.
-func (c *Conn) decided() {
+// releaseListener releases the closed listener that accepted the connection.
+func (c *Conn) releaseListener() {
 	if c.from.Load() == nil { // a client's, most often
 		return
 	}
 	if l := c.from.Swap(nil); l != nil {
-		l.release()
+		l.endAnnouncement()
 	}
 }
 
-// never keeps the connection on the shadow for good.
-func (c *Conn) never(why Reason) {
+// stayOnShadow keeps the connection on the shadow for good.
+func (c *Conn) stayOnShadow(why Reason) {
 	c.onLife(lifeGiveUp)
-	c.decided()
-	c.reason(why)
+	c.releaseListener()
+	c.setReason(why)
 }
 
-// failed schedules another offer or claim.
-func (c *Conn) failed(why Reason) {
-	c.reason(why)
+// scheduleRetry schedules another offer or claim.
+func (c *Conn) scheduleRetry(why Reason) {
+	c.setReason(why)
 	c.mu.Lock()
 	switch why {
 	case ReasonNoBroker, ReasonVersion, ReasonSilent, ReasonUnreachable, ReasonSwitchedOff: // these say nothing of this connection
@@ -136,29 +136,29 @@ func (c *Conn) failed(why Reason) {
 	c.mu.Unlock()
 	if tries > maxTries {
 		c.onLife(lifeGiveUp)
-		c.decided()
+		c.releaseListener()
 		return
 	}
 	c.retry.Store(time.Now().Add(firstRetry << (tries - 1)).UnixNano())
 	c.onLife(lifeNone)
 }
 
-// socket is the proof that the broker wants.
-func (c *Conn) socket() client.Socket {
+// socketProof is the proof that the broker wants.
+func (c *Conn) socketProof() client.Socket {
 	return client.Socket{Conn: c.raw, Local: addrPort(c.LocalAddr()), Remote: addrPort(c.RemoteAddr())}
 }
 
-// prepare makes the segment that side 0 offers.
-func (c *Conn) prepare() {
-	u, err := c.create()
+// prepareOffer makes the segment that side 0 offers.
+func (c *Conn) prepareOffer() {
+	u, err := c.createSegment()
 	if err != nil {
-		c.failed(ReasonNoMemory)
+		c.scheduleRetry(ReasonNoMemory)
 		return
 	}
-	c.install(u)
+	c.installSegment(u)
 }
 
-func (c *Conn) create() (*upgrade, error) {
+func (c *Conn) createSegment() (*upgrade, error) {
 	u := &upgrade{nonce: segment.NewNonce()}
 	size := segment.Config{Slots: c.cfg.Slots, Ring: c.cfg.Ring}
 	if c.broker.Deep(c.key.Server.Port()) {
@@ -194,66 +194,66 @@ func (c *Conn) newEnd(seg *segment.Segment, bell int) (*segment.End, error) {
 	e.Tune(segment.Tuning{Threshold: c.cfg.Threshold, Chunk: c.cfg.Chunk})
 	e.OnHeard(func() {
 		if c.tx.bell.sleeping.Load() {
-			c.wake(&c.tx.half)
+			c.wakeHalf(&c.tx.half)
 		}
 	})
 	return e, nil
 }
 
-// claim asks for a segment that side 0 may have offered.
-func (c *Conn) claim(word uint32) {
-	err := c.broker.Claim(c.socket(), func(g client.Granted, err error) {
+// claimSegment asks for a segment that side 0 may have offered.
+func (c *Conn) claimSegment(word uint32) {
+	err := c.broker.Claim(c.socketProof(), func(g client.Granted, err error) {
 		if err != nil {
 			c.none.Store(word)
 			c.onLife(lifeNone)
 			return
 		}
 		c.onLife(lifeGrant)
-		go c.granted(g)
+		go c.onGranted(g)
 	})
 	if err != nil { // the broker has died, or does not keep up
 		c.onLife(lifeNone)
 	}
 }
 
-// granted takes a segment that the broker has given for the connection.
-func (c *Conn) granted(g client.Granted) {
+// onGranted takes a segment that the broker has given for the connection.
+func (c *Conn) onGranted(g client.Granted) {
 	defer func() { _ = unix.Close(g.Segment) }()
 	seg, err := segment.Map(g.Segment)
 	if err != nil {
 		_ = unix.Close(g.Bell)
-		c.failed(ReasonNoMemory)
+		c.scheduleRetry(ReasonNoMemory)
 		return
 	}
 	// The ends are the client's socket's: a translation on the way may have given this one others.
 	if i := seg.Info(); i.Nonce != g.Nonce || i.Client != g.Key.Client || i.Server != g.Key.Server {
 		_ = unix.Close(g.Bell)
 		seg.Retire()
-		c.failed(ReasonRefused)
+		c.scheduleRetry(ReasonRefused)
 		return
 	}
 	end, err := c.newEnd(seg, g.Bell)
 	if err != nil {
 		seg.Retire()
-		c.failed(ReasonNoMemory)
+		c.scheduleRetry(ReasonNoMemory)
 		return
 	}
 	u := &upgrade{end: end, nonce: g.Nonce, peerBell: -1}
-	if !c.cfg.takes(seg.Config()) { // the next offer will be no smaller
+	if !c.cfg.acceptsSizes(seg.Config()) { // the next offer will be no smaller
 		end.Withdraw()
-		u.drop()
-		c.never(ReasonRefused)
+		u.releaseUnused()
+		c.stayOnShadow(ReasonRefused)
 		return
 	}
-	c.install(u)
+	c.installSegment(u)
 }
 
-// install has whoever has the lock of rx look at a segment from now on.
-func (c *Conn) install(u *upgrade) {
+// installSegment has whoever has the lock of rx look at a segment from now on.
+func (c *Conn) installSegment(u *upgrade) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		u.drop()
+		u.releaseUnused()
 		return
 	}
 	c.pending = u
@@ -263,8 +263,8 @@ func (c *Conn) install(u *upgrade) {
 
 // askRX leaves work to the holder of the lock of rx, and wakes it.
 func (c *Conn) askRX(work uint32) {
-	if !c.rx.ask(work) {
-		c.wake(&c.rx.half)
+	if !c.rx.leaveWork(work) {
+		c.wakeHalf(&c.rx.half)
 		return
 	}
 	c.workRX()
@@ -275,9 +275,9 @@ func (c *Conn) askRX(work uint32) {
 
 // askTX leaves work to the holder of the lock of tx, and wakes it if wake is set.
 func (c *Conn) askTX(work uint32, wake bool) {
-	if !c.tx.ask(work) {
+	if !c.tx.leaveWork(work) {
 		if wake {
-			c.wake(&c.tx.half)
+			c.wakeHalf(&c.tx.half)
 		}
 		return
 	}
@@ -290,38 +290,38 @@ func (c *Conn) askTX(work uint32, wake bool) {
 // workRX does what others have left to the lock holder. It does not wait.
 func (c *Conn) workRX() {
 	r := &c.rx
-	if r.asked(wantInstall) {
+	if r.takeWork(wantInstall) {
 		c.mu.Lock()
 		u := c.pending
 		c.pending = nil
 		c.mu.Unlock()
 		if u != nil {
-			c.begin(u)
+			c.beginSegment(u)
 		}
 	}
-	if r.asked(wantFallBack) {
+	if r.takeWork(wantFallBack) {
 		c.fallBackRX()
 	}
-	if r.asked(wantLook) && r.phase == rxShadow {
-		c.transit()
+	if r.takeWork(wantLook) && r.phase == rxShadow {
+		c.advanceInbound()
 	}
-	if r.asked(wantHand) {
+	if r.takeWork(wantHand) {
 		r.hand.Store(uint32(c.handRX(time.Duration(c.waited.Load()))))
 	}
 }
 
-// begin is where a connection gets its segment. No thread waits in the shadow
+// beginSegment is where a connection gets its segment. No thread waits in the shadow
 // alone: the caller has the lock of rx.
-func (c *Conn) begin(u *upgrade) {
+func (c *Conn) beginSegment(u *upgrade) {
 	r := &c.rx
 	if r.phase != rxTCP || r.flags.Load()&(flagClosed|flagShut) != 0 {
-		u.drop() // demoted meanwhile, or about to be closed
+		u.releaseUnused() // demoted meanwhile, or about to be closed
 		return
 	}
 	if c.side == segment.Server {
 		if err := u.end.Attach(); err != nil {
-			u.drop()
-			c.failed(ReasonRefused)
+			u.releaseUnused()
+			c.scheduleRetry(ReasonRefused)
 			return
 		}
 		r.end = u.end
@@ -329,8 +329,8 @@ func (c *Conn) begin(u *upgrade) {
 		c.onLife(lifeSegment)
 		c.onLife(lifeAttached)
 		c.end.Store(u.end)
-		c.decided()
-		c.reason(ReasonIdle)
+		c.releaseListener()
+		c.setReason(ReasonIdle)
 		c.askTX(wantInstall, false) // a writer to the shadow finds it soon
 		_ = c.watchRX()
 		return
@@ -342,9 +342,9 @@ func (c *Conn) begin(u *upgrade) {
 	_ = c.watchRX()
 	told := new(refusal)
 	c.refusal.Store(told)
-	err := c.broker.Offer(c.socket(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why wire.Reason) {
+	err := c.broker.Offer(c.socketProof(), u.nonce, u.end.Segment().Fd(), u.peerBell, func(why wire.Reason) {
 		if told.Swap(uint32(why)) == refusalLate && c.refusal.Load() == told {
-			c.reason(reasonOf(why))
+			c.setReason(reasonOf(why))
 		}
 	})
 	_ = unix.Close(u.peerBell)
@@ -352,28 +352,28 @@ func (c *Conn) begin(u *upgrade) {
 	u.end.Segment().CloseFd()
 	switch {
 	case err == nil:
-		c.reason(ReasonOffered)
+		c.setReason(ReasonOffered)
 	case errors.Is(err, wire.ErrBusy):
-		c.refused(ReasonSilent)
+		c.returnInbound(ReasonSilent)
 	case errors.Is(err, client.ErrNoBroker), errors.Is(err, net.ErrClosed):
-		c.refused(ReasonNoBroker)
+		c.returnInbound(ReasonNoBroker)
 	default:
-		c.refused(ReasonRefused)
+		c.returnInbound(ReasonRefused)
 	}
 }
 
-// refused takes the inbound direction back to the shadow when side 1 has never
+// returnInbound takes the inbound direction back to the shadow when side 1 has never
 // looked at the segment, and cannot any more.
-func (c *Conn) refused(why Reason) {
+func (c *Conn) returnInbound(why Reason) {
 	r := &c.rx
-	c.unwatch()
+	c.unwatchRX()
 	u := &upgrade{end: r.end, peerBell: -1}
 	c.onRX(rxRefused)
 	r.end = nil
 	c.end.Store(nil)
 	c.closeBell(&r.half)
-	u.drop()
-	c.failed(why)
+	u.releaseUnused()
+	c.scheduleRetry(why)
 }
 
 // refusal is the wire.Reason by which an offer was refused; 0: it was not. Its doorbell ends at
@@ -415,19 +415,19 @@ func reasonOf(why wire.Reason) Reason {
 	return ReasonRefused
 }
 
-// orphaned is called when the peer has gone before it promoted its direction.
-func (c *Conn) orphaned() {
+// onOrphaned is called when the peer has gone before it promoted its direction.
+func (c *Conn) onOrphaned() {
 	if c.side == segment.Client && !c.rx.end.Attached() {
 		final := c.rx.end.PeerState() == segment.StateWithdrawn
-		c.refused(c.whyRefused())
+		c.returnInbound(c.whyRefused())
 		if final {
-			c.never(ReasonRefused)
+			c.stayOnShadow(ReasonRefused)
 		}
 		return
 	}
 	if c.rx.end.Lost() {
 		c.onRX(rxReset)
-		c.over(c.resetError("read", c.rx.end))
+		c.endInbound(c.resetError("read", c.rx.end))
 	} else {
 		c.onRX(rxGone)
 	}

@@ -22,8 +22,8 @@ func (c *Conn) awaitRX() error {
 	if r.flags.Load()&flagShut != 0 {
 		return io.EOF
 	}
-	if until := r.ends(); !c.spin(&r.half, true, until) {
-		c.sleep(&r.half, until)
+	if until := r.endFlags(); !c.spin(&r.half, true, until) {
+		c.sleepOnBell(&r.half, until)
 	}
 	c.heedFallBack()
 	return nil
@@ -33,14 +33,14 @@ func (c *Conn) awaitRX() error {
 // The holder of tx calls it after Send has returned ErrAgain.
 func (c *Conn) awaitTX(until uint32) {
 	if t := &c.tx; !c.spin(&t.half, false, until) {
-		c.sleep(&t.half, until)
+		c.sleepOnBell(&t.half, until)
 	}
 }
 
 // spin looks for as long as spinning pays, and reports whether to try again. If the
 // peer is on the same CPU it yields instead.
 func (c *Conn) spin(h *half, rx bool, until uint32) (again bool) {
-	limit := h.spin.next(c.cfg.Spin)
+	limit := h.spin.nextSpin(c.cfg.Spin)
 	if limit == 0 {
 		return false
 	}
@@ -66,11 +66,11 @@ func (c *Conn) spinFor(h *half, rx bool, until uint32, limit time.Duration) bool
 	start := shm.Nanotime()
 	for i := 1; ; i++ {
 		if c.glance(h, rx) {
-			h.spin.found(c.cfg.Spin)
+			h.spin.noteFound(c.cfg.Spin)
 			c.count.Add(segment.SpinsFound, 1)
 			return true
 		}
-		if s := h.signals(); s.interrupted(until) {
+		if s := h.loadSignals(); s.interrupted(until) {
 			return s.wanted(until) // sleep clears it
 		}
 		now := time.Duration(shm.Nanotime() - start)
@@ -82,7 +82,7 @@ func (c *Conn) spinFor(h *half, rx bool, until uint32, limit time.Duration) bool
 			}
 		}
 		if now >= limit {
-			h.spin.vain()
+			h.spin.noteVain()
 			c.count.Add(segment.SpinsVain, 1)
 			return false
 		}
@@ -93,25 +93,25 @@ func (c *Conn) spinFor(h *half, rx bool, until uint32, limit time.Duration) bool
 // takes as long as they like: after slow yields it sleeps instead.
 func (c *Conn) yield(h *half, rx bool, until uint32) bool {
 	start := shm.Nanotime()
-	if !yielding.may(start) {
+	if !yielding.mayYield(start) {
 		return false
 	}
 	for range yields {
 		schedYield()
-		slow := yielding.slow(start, shm.Nanotime())
+		slow := yielding.wasSlow(start, shm.Nanotime())
 		if c.glance(h, rx) {
-			h.spin.found(c.cfg.Spin)
+			h.spin.noteFound(c.cfg.Spin)
 			c.count.Add(segment.SpinsFound, 1)
 			return true
 		}
-		if h.signals().wanted(until) {
+		if h.loadSignals().wanted(until) {
 			return true
 		}
 		if slow {
 			break
 		}
 	}
-	h.spin.vain()
+	h.spin.noteVain()
 	c.count.Add(segment.SpinsVain, 1)
 	return false
 }
@@ -137,13 +137,13 @@ func (c *Conn) glance(h *half, rx bool) bool {
 // schedYield lets another thread of this CPU run.
 func schedYield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// sleep blocks until the peer rings or something interrupts, as the flags of until do. The caller,
-// which holds h, then looks again.
-func (c *Conn) sleep(h *half, until uint32) {
+// sleepOnBell blocks until the peer rings or something interrupts, as the flags of until do. The
+// caller, which holds h, then looks again.
+func (c *Conn) sleepOnBell(h *half, until uint32) {
 	if h.woken.Load() {
 		c.clearWake(h)
 	}
-	if h.signals().wanted(until) {
+	if h.loadSignals().wanted(until) {
 		return
 	}
 	b := &h.bell
@@ -173,9 +173,9 @@ func (c *Conn) sleep(h *half, until uint32) {
 // at the segment.
 const bellPause = time.Millisecond
 
-// look is called by the runtime's poller before it sleeps, and whenever it wakes. True: stop
+// shouldWake is called by the runtime's poller before it sleeps, and whenever it wakes. True: stop
 // sleeping. If what it waits for is there, the doorbell stays as it is.
-func (c *Conn) look(h *half) bool {
+func (c *Conn) shouldWake(h *half) bool {
 	b := &h.bell
 	if h == &c.rx.half && shm.Scheduled() {
 		return c.lookScheduled()
@@ -186,7 +186,7 @@ func (c *Conn) look(h *half) bool {
 	case b.awake && h == &c.rx.half && !c.tx.bell.sleeping.Load() && !h.end.Due():
 		// What has rung was seen before the last arming. That has rung, perhaps, and is over.
 	case b.awake || h.end.Due():
-		c.awake(h)
+		c.drainBell(h)
 	}
 	b.awake = true
 	var ready bool
@@ -198,7 +198,7 @@ func (c *Conn) look(h *half) bool {
 	default:
 		ready = h.end.ArmTX()
 	}
-	return ready || h.signals().interrupted(b.until) || !c.fallenBackSeen.Load() && h.end.PeerFallenBack()
+	return ready || h.loadSignals().interrupted(b.until) || !c.fallenBackSeen.Load() && h.end.PeerFallenBack()
 }
 
 // lookScheduled is look for a reader in a program whose scheduler looks for messages, and asks
@@ -209,28 +209,28 @@ func (c *Conn) lookScheduled() bool {
 	case b.awake && e.ReadyRX():
 		return true
 	case b.awake && (c.tx.bell.sleeping.Load() || e.Due()), e.Full():
-		c.awake(&c.rx.half)
+		c.drainBell(&c.rx.half)
 	}
 	b.awake = true
 	ready, armed := e.WatchRX()
 	if !armed {
 		if e.Due() {
-			c.awake(&c.rx.half)
+			c.drainBell(&c.rx.half)
 		}
 		ready = e.ArmRX()
 	}
-	return ready || c.rx.signals().interrupted(b.until) || !c.fallenBackSeen.Load() && e.PeerFallenBack()
+	return ready || c.rx.loadSignals().interrupted(b.until) || !c.fallenBackSeen.Load() && e.PeerFallenBack()
 }
 
-// awake empties the doorbell and has the other direction's sleeper look, too: the byte may have
+// drainBell empties the doorbell and has the other direction's sleeper look, too: the byte may have
 // been for that one.
-func (c *Conn) awake(h *half) {
+func (c *Conn) drainBell(h *half) {
 	h.end.Awake()
 	other := &c.tx.half
 	if h == other {
 		other = &c.rx.half
 	}
 	if other.bell.sleeping.Load() || other == &c.rx.half && c.rx.watch.on.Swap(false) {
-		c.wake(other)
+		c.wakeHalf(other)
 	}
 }

@@ -56,15 +56,15 @@ func (c *Conn) watchRX() bool {
 	added, err := watching.add(c, w.added)
 	if err != nil {
 		w.on.Store(false)
-		time.AfterFunc(unwatchedPause, func() { c.wake(&c.rx.half) })
+		time.AfterFunc(unwatchedPause, func() { c.wakeHalf(&c.rx.half) })
 		return true
 	}
 	w.added = added
 	return true
 }
 
-// unwatch ends watchRX. The caller holds rx.
-func (c *Conn) unwatch() {
+// unwatchRX ends watchRX. The caller holds rx.
+func (c *Conn) unwatchRX() {
 	w := &c.rx.watch
 	w.on.Store(false)
 	if w.added > 0 {
@@ -73,12 +73,12 @@ func (c *Conn) unwatch() {
 	}
 }
 
-// rang is called by the watcher when a doorbell has rung.
-func (c *Conn) rang() {
+// onBell is called by the watcher when a doorbell has rung.
+func (c *Conn) onBell() {
 	if e := c.end.Load(); e != nil {
 		e.Awake()
 		if c.tx.bell.sleeping.Load() {
-			c.wake(&c.tx.half)
+			c.wakeHalf(&c.tx.half)
 		}
 	}
 	// Not before Awake: a reader that looks in between would arm, Awake would take that back,
@@ -153,11 +153,11 @@ func (w *watcher) startLocked() error {
 		return err
 	}
 	w.poll, w.file, w.raw = fd, file, raw
-	go w.run(fd, file, raw)
+	go w.watchLoop(fd, file, raw)
 	return nil
 }
 
-func (w *watcher) run(poll int, file *os.File, raw syscall.RawConn) {
+func (w *watcher) watchLoop(poll int, file *os.File, raw syscall.RawConn) {
 	events := make([]unix.EpollEvent, 64)
 	var n int
 	wait := func(uintptr) bool {
@@ -166,7 +166,7 @@ func (w *watcher) run(poll int, file *os.File, raw syscall.RawConn) {
 	}
 	for {
 		n = 0
-		if err := raw.Read(wait); err != nil && w.stop(file) {
+		if err := raw.Read(wait); err != nil && w.stopIfIdle(file) {
 			return
 		}
 		for _, ev := range events[:max(n, 0)] {
@@ -178,14 +178,14 @@ func (w *watcher) run(poll int, file *os.File, raw syscall.RawConn) {
 			case d.shadow:
 				d.of.shadowTells(ev.Events)
 			default:
-				d.of.rang()
+				d.of.onBell()
 			}
 		}
 	}
 }
 
-// stop ends run if there is nothing to watch.
-func (w *watcher) stop(file *os.File) bool {
+// stopIfIdle ends run if there is nothing to watch.
+func (w *watcher) stopIfIdle(file *os.File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = file.SetReadDeadline(time.Time{})

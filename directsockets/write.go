@@ -77,7 +77,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	} else if !t.takeSlow(false, false) {
 		return c.writeAway(p)
 	}
-	n, err := c.write(p, n)
+	n, err := c.writeLocked(p, n)
 	c.releaseTX()
 	if err == errAway {
 		m, err := c.writeAway(p[n:])
@@ -121,15 +121,15 @@ func (c *Conn) leaveTX() {
 		}
 	}
 	if t.want.Load()&wantLock != 0 {
-		t.signal()
+		t.wakeNext()
 	}
 }
 
-// write is Write for the lock holder, after n bytes of p have been sent.
-func (c *Conn) write(p []byte, n int) (int, error) {
+// writeLocked is Write for the lock holder, after n bytes of p have been sent.
+func (c *Conn) writeLocked(p []byte, n int) (int, error) {
 	t := &c.tx
 	for {
-		if err := c.stop(&t.half, "write"); err != nil {
+		if err := c.stopError(&t.half, "write"); err != nil {
 			return n, err
 		}
 		if t.want.Load()&wantWork != 0 {
@@ -156,7 +156,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	t := &c.tx
 	switch t.phase {
 	case txShadow, txPaused:
-		c.moved(1)
+		c.startSetup(1)
 		if c.promote() {
 			return 0, nil
 		}
@@ -169,13 +169,13 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	case txDirect:
 		if t.demote {
 			if c.sendDemote(); t.demote { // no room in the queue
-				c.sleep(&t.half, t.ends())
+				c.sleepOnBell(&t.half, t.endFlags())
 			}
 			return 0, nil
 		}
 		n, err := t.end.Send(p)
 		if err == segment.ErrAgain {
-			if c.spin(&t.half, false, t.ends()) {
+			if c.spin(&t.half, false, t.endFlags()) {
 				return 0, nil
 			}
 			// Before it sleeps for want of room in the ring, the queue is filled.
@@ -184,7 +184,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		switch err {
 		case nil:
 		case segment.ErrAgain:
-			c.sleep(&t.half, t.ends())
+			c.sleepOnBell(&t.half, t.endFlags())
 		default:
 			c.leaveDirectTX(err)
 		}
@@ -240,7 +240,7 @@ func (c *Conn) promote() bool {
 	case err == segment.ErrAgain:
 		return false
 	case err == segment.ErrCut && e.MayPause():
-		c.reason(ReasonSwitchedOff)
+		c.setReason(ReasonSwitchedOff)
 		if e.PromoteToPause(t.shadow) != nil {
 			return false
 		}
@@ -272,14 +272,14 @@ func (c *Conn) leaveDirectTX(err error) {
 	switch {
 	case err == segment.ErrCut:
 		t.pause = t.end.MayPause()
-		c.reason(whyBack(t.end.Back()))
+		c.setReason(whyBack(t.end.Back()))
 		c.demoteTX()
 		return
 	case errors.Is(err, segment.ErrCorrupt):
-		c.breach()
+		c.endOnBreach()
 	case t.end.PeerFallenBack(): // also if it has gone since
 		c.fallenBackSeen.Store(true)
-		c.reason(ReasonPeerDemoted)
+		c.setReason(ReasonPeerDemoted)
 		c.beginReturning()
 	case errors.Is(err, segment.ErrReset):
 		c.onTX(txReset)
@@ -294,28 +294,28 @@ func (c *Conn) leaveDirectTX(err error) {
 // what has to is left to a goroutine.
 func (c *Conn) workTX() {
 	t := &c.tx
-	if t.asked(wantInstall) || t.phase <= txPaused && t.want.Load()&wantReturn != 0 {
+	if t.takeWork(wantInstall) || t.phase <= txPaused && t.want.Load()&wantReturn != 0 {
 		_ = c.promote() // the peer may look at the segment now, or never
 		if t.phase == txDirect && !t.demote && t.end.Relayed() && t.end.Back() == segment.BackSwitch && t.end.MayPause() {
 			c.leaveDirectTX(segment.ErrCut) // also of a program that only reads
 		}
 	}
-	if t.asked(wantFallBack) {
+	if t.takeWork(wantFallBack) {
 		t.pause = false
 		c.demoteTX()
 	}
-	if t.asked(wantReturn) && t.phase == txDirect && t.end.PeerFallenBack() {
+	if t.takeWork(wantReturn) && t.phase == txDirect && t.end.PeerFallenBack() {
 		c.leaveDirectTX(segment.ErrFellBack)
 	}
-	if t.asked(wantShutdown) {
+	if t.takeWork(wantShutdown) {
 		c.shutdownTX()
 	}
-	if t.asked(wantHand) {
+	if t.takeWork(wantHand) {
 		t.hand.Store(uint32(c.handTX(time.Duration(c.waited.Load()))))
 	}
 	if (t.phase == txReturning || t.demote || t.shutdown) && !t.finisher && t.flags.Load()&flagClosed == 0 {
 		t.finisher = true
-		go c.finish()
+		go c.finishOutbound()
 	}
 }
 
@@ -382,11 +382,11 @@ func (c *Conn) shutdownTX() {
 	}
 }
 
-// finishPause is how long finish leaves the lock to others who want it.
+// finishPause is how long finishOutbound leaves the lock to others who want it.
 const finishPause = time.Millisecond
 
-// finish returns to TCP, sends DEMOTE and shuts down as soon as the peer lets it.
-func (c *Conn) finish() {
+// finishOutbound returns to TCP, sends DEMOTE and shuts down as soon as the peer lets it.
+func (c *Conn) finishOutbound() {
 	t := &c.tx
 	for {
 		if !t.takeInner() {
@@ -431,14 +431,14 @@ func (c *Conn) finishSome() (done bool) {
 				if expired {
 					return false
 				}
-				c.sleep(&t.half, flagsStop)
+				c.sleepOnBell(&t.half, flagsStop)
 			}
 		case t.shutdown:
 			if c.shutdownTX(); t.shutdown && t.phase == txDirect {
 				if expired {
 					return false
 				}
-				c.sleep(&t.half, flagsStop)
+				c.sleepOnBell(&t.half, flagsStop)
 			}
 		default:
 			return true

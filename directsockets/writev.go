@@ -19,7 +19,7 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 	room := copyBuffers.Get().(*[copyChunk]byte)
 	defer copyBuffers.Put(room)
 	for err == nil {
-		if consume(bufs, 0); len(*bufs) == 0 {
+		if consumeFirst(bufs, 0); len(*bufs) == 0 {
 			break
 		}
 		v, ok := c.shadow.(buffersWriter)
@@ -32,9 +32,9 @@ func (c *Conn) WriteBuffers(bufs *net.Buffers) (sum int64, err error) {
 			}
 		}
 		k := 0
-		k, err = c.Write(gather(room[:], *bufs))
+		k, err = c.Write(gatherFirst(room[:], *bufs))
 		sum += int64(k)
-		consume(bufs, k)
+		consumeFirst(bufs, k)
 		if ok {
 			v.WroteBuffers(k)
 		}
@@ -65,7 +65,7 @@ func (c *Conn) writevShadow(v buffersWriter, bufs *net.Buffers) (n int64, handle
 	if t.phase > txPaused && t.phase != txBack {
 		return 0, false, nil
 	}
-	c.moved(1)
+	c.startSetup(1)
 	if t.flags.Load() != 0 || t.want.Load()&wantWork != 0 || t.woken.Load() || c.promote() {
 		return 0, false, nil
 	}
@@ -99,9 +99,9 @@ func firstPieces(bufs net.Buffers, limit int) int {
 	return len(bufs)
 }
 
-// gather returns the first bytes of bufs, which is not empty: those of one piece, or
+// gatherFirst returns the first bytes of bufs, which is not empty: those of one piece, or
 // copies in room of as many as fit.
-func gather(room []byte, bufs net.Buffers) []byte {
+func gatherFirst(room []byte, bufs net.Buffers) []byte {
 	n := 0
 	for i, b := range bufs {
 		if len(b) > gatherMax || n+len(b) > len(room) || i == piecesMax {
@@ -115,8 +115,8 @@ func gather(room []byte, bufs net.Buffers) []byte {
 	return room[:n]
 }
 
-// consume takes the first n bytes from bufs, and empty pieces that come next.
-func consume(bufs *net.Buffers, n int) {
+// consumeFirst takes the first n bytes from bufs, and empty pieces that come next.
+func consumeFirst(bufs *net.Buffers, n int) {
 	for len(*bufs) > 0 {
 		if k := len((*bufs)[0]); k > n {
 			(*bufs)[0] = (*bufs)[0][n:]
