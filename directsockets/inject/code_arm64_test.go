@@ -18,7 +18,7 @@ func TestBranch(t *testing.T) {
 		{0x1000, 0x1000 + 1<<27 - 4, 0x15ffffff, true}, {1 << 28, 1 << 27, 0x16000000, true},
 		{0x1000, 0x1000 + 1<<27, 0, false}, {1<<28 + 4, 1 << 27, 0, false}, {0, 2, 0, false},
 	} {
-		word, near := branch(jumpCode, c.from, c.to)
+		word, near := encodeBranch(jumpCode, c.from, c.to)
 		if near != c.near || near && word != c.word {
 			t.Errorf("%#x to %#x: %#x, %v", c.from, c.to, word, near)
 		}
@@ -45,7 +45,7 @@ func TestCallNumber(t *testing.T) {
 		{[]uint32{svc, exit}, unix.SYS_EXIT, true}, {[]uint32{exit, copy8}, -1, false},
 		{[]uint32{exit, cond}, -1, false}, {[]uint32{exit, zero, nop}, -1, false}, {[]uint32{exit, ret}, -1, false}, {nil, -1, false},
 	} {
-		if nr, after := callNumber(code(c.list...)); nr != c.nr || after != c.after {
+		if nr, after := callNumber(encodeWords(c.list...)); nr != c.nr || after != c.after {
 			t.Errorf("%d: %d, %v", i, nr, after)
 		}
 	}
@@ -54,17 +54,17 @@ func TestCallNumber(t *testing.T) {
 // A stub has no more instructions than are counted for it, and goes on behind its place.
 func TestStub(t *testing.T) {
 	a := assembler{at: 0x2000, ok: true}
-	a.call(0x1000, 0x3000, 0x4000)
+	a.makeCallStub(0x1000, 0x3000, 0x4000)
 	if len(a.list) != stubMost || !a.ok {
 		t.Errorf("%d instructions, %v", len(a.list), a.ok)
 	}
 	for _, i := range []int{5, 9, 18} {
-		if want, _ := branch(jumpCode, 0x2000+4*uint64(i), 0x1004); a.list[i] != want {
+		if want, _ := encodeBranch(jumpCode, 0x2000+4*uint64(i), 0x1004); a.list[i] != want {
 			t.Errorf("%d: %#x, not %#x", i, a.list[i], want)
 		}
 	}
 	far := assembler{at: 1 << 30, ok: true}
-	far.call(0x1000, 1<<30, 1<<30)
+	far.makeCallStub(0x1000, 1<<30, 1<<30)
 	if far.ok {
 		t.Error("a place that is too far")
 	}

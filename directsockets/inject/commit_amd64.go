@@ -8,8 +8,8 @@ import (
 // jumpSize is the length of a jump.
 const jumpSize = 5
 
-// jump returns the instruction that jumps from one address to another; nil: that is too far.
-func jump(from, to uint64) []byte {
+// encodeJump returns the instruction that jumps from one address to another; nil: that is too far.
+func encodeJump(from, to uint64) []byte {
 	d := int64(to - from - jumpSize)
 	if d > math.MaxInt32 || d < math.MinInt32 {
 		return nil
@@ -35,7 +35,7 @@ var stubTail = []byte{
 
 // stubsSize is how much memory they take.
 func (p *program) stubsSize() uint64 {
-	n := uint64(len(begin) + 16*(p.jumps()+2))
+	n := uint64(len(begin) + 16*(p.countJumps()+2))
 	for _, s := range p.sites {
 		n += uint64(len(stubHead)+len(stubTail)) + 2*jumpSize
 		n += uint64(len(s.first)+len(s.moved)) * maxInstruction
@@ -43,8 +43,8 @@ func (p *program) stubsSize() uint64 {
 	return pageUp(n)
 }
 
-// jumps is how many jumps are written.
-func (p *program) jumps() int {
+// countJumps is how many jumps are written.
+func (p *program) countJumps() int {
 	n := len(p.sites)
 	for _, s := range p.sites {
 		if s.short != nil {
@@ -63,7 +63,7 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 	}
 	s.table = at + uint64(len(s.b))
 	code := make([]byte, 0, p.stubsSize())
-	start := s.table + 16*uint64(p.jumps()+1)
+	start := s.table + 16*uint64(p.countJumps()+1)
 	var short, long []written
 	for _, place := range p.sites {
 		from := base + place.at
@@ -75,7 +75,7 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 		case p.isGo:
 			to, stub = lib+l.symbols[symGo], []byte{} // it needs none
 		default:
-			stub = place.stub(to, from, lib+l.symbols[symEntry], s.moves)
+			stub = place.makeStub(to, from, lib+l.symbols[symEntry], s.moves)
 		}
 		if stub == nil {
 			return nil, errFar
@@ -85,7 +85,7 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 			short = append(short, written{from, place.short})
 			from = base + place.via
 		}
-		j := jump(from, to)
+		j := encodeJump(from, to)
 		if j == nil {
 			return nil, errFar
 		}
@@ -98,7 +98,7 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 	for _, w := range append(short, long...) { // a long one may begin in the bytes behind a short one
 		s.b = binary.LittleEndian.AppendUint64(s.b, w.at)
 		s.b = append(append(s.b, w.b...), 0, 0, 0)
-		s.low, high = min(s.low, page(w.at)), max(high, pageUp(w.at+jumpSize))
+		s.low, high = min(s.low, pageOf(w.at)), max(high, pageUp(w.at+jumpSize))
 	}
 	s.b = append(append(s.b, make([]byte, 16)...), code...)
 	s.pages = high - s.low
@@ -112,13 +112,13 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 // shortJump is the length of a short jump.
 const shortJump = 2
 
-// stub returns the stub at an address for a place; nil: something is too far.
-func (s site) stub(at, from, entry uint64, m moves) []byte {
+// makeStub returns the stub at an address for a place; nil: something is too far.
+func (s site) makeStub(at, from, entry uint64, m moves) []byte {
 	var b []byte
 	was := from
 	put := func(list []movedInstruction) bool {
 		for _, in := range list {
-			s.note(m.inside, from, was, at+uint64(len(b)))
+			s.noteMoved(m.inside, from, was, at+uint64(len(b)))
 			moved := in.putAt(in.b, was, at+uint64(len(b)))
 			if moved == nil {
 				return false
@@ -131,17 +131,17 @@ func (s site) stub(at, from, entry uint64, m moves) []byte {
 	if !put(s.first) {
 		return nil
 	}
-	s.note(m.inside, from, was, at+uint64(len(b)))
+	s.noteMoved(m.inside, from, was, at+uint64(len(b)))
 	head := len(b)
 	b = append(b, stubHead...)
-	j := jump(at+uint64(len(b)), entry)
+	j := encodeJump(at+uint64(len(b)), entry)
 	if j == nil {
 		return nil
 	}
 	b = append(append(b, j...), stubTail...)
 	b[len(b)-1] = byte(head - len(b))
 	was += uint64(len(systemCall))
-	s.note(m.inside, from, was, at+uint64(len(b)))
+	s.noteMoved(m.inside, from, was, at+uint64(len(b)))
 	m.behind[was] = at + uint64(len(b))
 	if !put(s.moved) {
 		return nil
@@ -149,15 +149,15 @@ func (s site) stub(at, from, entry uint64, m moves) []byte {
 	if s.ends {
 		return b
 	}
-	if j = jump(at+uint64(len(b)), from+s.next); j == nil {
+	if j = encodeJump(at+uint64(len(b)), from+s.next); j == nil {
 		return nil
 	}
 	return append(b, j...)
 }
 
-// note notes that the instruction at was is at to as well, if it is in the middle of a jump of five
-// bytes that is written at from.
-func (s site) note(inside map[uint64]uint64, from, was, to uint64) {
+// noteMoved notes that the instruction at was is at to as well, if it is in the middle of a jump of
+// five bytes that is written at from.
+func (s site) noteMoved(inside map[uint64]uint64, from, was, to uint64) {
 	if s.short == nil && was > from && was < from+jumpSize {
 		inside[was] = to
 	}

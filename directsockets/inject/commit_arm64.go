@@ -8,7 +8,7 @@ import (
 // begin is the code that calls the library's start and goes back to where the thread was.
 //
 //	x0 to x4 arguments of ds_free_start   x19 ds_free_start   x23 for the result   x24 frame
-var begin = code(
+var begin = encodeWords(
 	0xd63f0260, // blr x19
 	0xf90002e0, // str x0, [x23]
 	0x9100031f, // mov sp, x24
@@ -25,9 +25,9 @@ const (
 	callCode = 0x94000000
 )
 
-// branch returns the instruction by which one address jumps to another, or calls it. False: that is
-// too far.
-func branch(opcode uint32, from, to uint64) (uint32, bool) {
+// encodeBranch returns the instruction by which one address jumps to another, or calls it. False:
+// that is too far.
+func encodeBranch(opcode uint32, from, to uint64) (uint32, bool) {
 	const most = 1 << 27
 	d := int64(to - from)
 	return opcode | uint32(d>>2)&0x3ffffff, d >= -most && d < most && d%4 == 0
@@ -63,23 +63,23 @@ func (p *program) makeStubs(once []byte, at, base uint64, l *library, lib uint64
 		switch place.kind {
 		case callsPoll:
 			opcode = callCode
-			a.poll(base+place.calls, lib+l.symbols[symPoll])
+			a.makePollStub(base+place.calls, lib+l.symbols[symPoll])
 		case clones:
-			a.clone(from)
+			a.makeCloneStub(from)
 		case ofGo:
 			a.goCall(from, lib+l.symbols[symGo])
 		case ofC:
-			a.call(from, lib+l.symbols[symEntry], lib+l.symbols[symBehind])
+			a.makeCallStub(from, lib+l.symbols[symEntry], lib+l.symbols[symBehind])
 		}
-		j, near := branch(opcode, from, to)
+		j, near := encodeBranch(opcode, from, to)
 		if !near || !a.ok {
 			return nil, errFar
 		}
-		text = append(text, code(a.list...)...)
+		text = append(text, encodeWords(a.list...)...)
 		s.b = binary.LittleEndian.AppendUint64(s.b, from)
 		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(j))
-		s.jumps = append(s.jumps, written{from, code(j)})
-		s.low, high = min(s.low, page(from)), max(high, pageUp(from+jumpSize))
+		s.jumps = append(s.jumps, written{from, encodeWords(j)})
+		s.low, high = min(s.low, pageOf(from)), max(high, pageUp(from+jumpSize))
 	}
 	s.b = append(append(s.b, make([]byte, 16)...), text...)
 	s.pages = high - s.low
@@ -93,75 +93,75 @@ type assembler struct {
 	ok   bool // nothing is too far
 }
 
-func (a *assembler) put(list ...uint32) { a.list = append(a.list, list...) }
+func (a *assembler) putWords(list ...uint32) { a.list = append(a.list, list...) }
 
-func (a *assembler) branch(opcode uint32, to uint64) {
-	word, near := branch(opcode, a.at+4*uint64(len(a.list)), to)
-	a.put(word)
+func (a *assembler) putBranch(opcode uint32, to uint64) {
+	word, near := encodeBranch(opcode, a.at+4*uint64(len(a.list)), to)
+	a.putWords(word)
 	a.ok = a.ok && near
 }
 
-// keep puts x16, x17 and x30 on the stack, getBack takes them from there.
-func (a *assembler) keep() {
-	a.put(0xa9be47f0, // stp x16, x17, [sp, #-32]!
+// saveRegisters puts x16, x17 and x30 on the stack, getBack takes them from there.
+func (a *assembler) saveRegisters() {
+	a.putWords(0xa9be47f0, // stp x16, x17, [sp, #-32]!
 		0xf9000bfe) // str x30, [sp, #16]
 }
 
 func (a *assembler) getBack() {
-	a.put(0xf9400bfe, // ldr x30, [sp, #16]
+	a.putWords(0xf9400bfe, // ldr x30, [sp, #16]
 		0xa8c247f0) // ldp x16, x17, [sp], #32
 }
 
-// call makes the stub of a place of C (free/entry_arm64.c).
-func (a *assembler) call(from, entry, behind uint64) {
-	a.keep()
-	a.branch(callCode, entry)
+// makeCallStub makes the stub of a place of C (free/entry_arm64.c).
+func (a *assembler) makeCallStub(from, entry, behind uint64) {
+	a.saveRegisters()
+	a.putBranch(callCode, entry)
 	a.getBack()
-	a.branch(jumpCode, from+jumpSize)
+	a.putBranch(jumpCode, from+jumpSize)
 	a.getBack()
-	a.put(svc)
-	a.branch(jumpCode, from+jumpSize)
+	a.putWords(svc)
+	a.putBranch(jumpCode, from+jumpSize)
 	a.getBack()
-	a.put(svc)
-	a.keep()
-	a.branch(callCode, behind)
+	a.putWords(svc)
+	a.saveRegisters()
+	a.putBranch(callCode, behind)
 	a.getBack()
-	a.branch(jumpCode, from+jumpSize)
+	a.putBranch(jumpCode, from+jumpSize)
 }
 
 // goCall makes that of Syscall6.
 func (a *assembler) goCall(from, entry uint64) {
-	a.put(0x10000051) // adr x17, . + 8
-	a.branch(jumpCode, entry)
-	a.put(svc)
-	a.branch(jumpCode, from+jumpSize)
+	a.putWords(0x10000051) // adr x17, . + 8
+	a.putBranch(jumpCode, entry)
+	a.putWords(svc)
+	a.putBranch(jumpCode, from+jumpSize)
 }
 
-// clone makes that of runtime.clone: a new thread has no slot.
-func (a *assembler) clone(from uint64) {
-	a.put(svc,
+// makeCloneStub makes that of runtime.clone: a new thread has no slot.
+func (a *assembler) makeCloneStub(from uint64) {
+	a.putWords(svc,
 		0xb5000040, // cbnz x0, . + 8
 		0xd51bd05f) // msr tpidr_el0, xzr
-	a.branch(jumpCode, from+jumpSize)
+	a.putBranch(jumpCode, from+jumpSize)
 }
 
-// poll makes that of the call of runtime_pollWait: x16 has what the program calls.
-func (a *assembler) poll(calls, entry uint64) {
-	pages := uint32(int64(page(calls)-page(a.at)) / pageSize)
-	a.put(0x90000010|pages&3<<29|pages>>2&0x7ffff<<5, // adrp x16, calls
+// makePollStub makes that of the call of runtime_pollWait: x16 has what the program calls.
+func (a *assembler) makePollStub(calls, entry uint64) {
+	pages := uint32(int64(pageOf(calls)-pageOf(a.at)) / pageSize)
+	a.putWords(0x90000010|pages&3<<29|pages>>2&0x7ffff<<5, // adrp x16, calls
 		0x91000210|uint32(calls%pageSize)<<10) // add x16, x16, #calls
-	a.branch(jumpCode, entry)
+	a.putBranch(jumpCode, entry)
 }
 
-// repeats reports whether a thread is about to make a system call again: the kernel has gone back
-// to its instruction.
-func (t *tracer) repeats(r *registers) bool {
+// isRepeating reports whether a thread is about to make a system call again: the kernel has gone
+// back to its instruction.
+func (t *tracer) isRepeating(r *registers) bool {
 	b := make([]byte, jumpSize)
-	return t.read(r.Pc, b) == nil && binary.LittleEndian.Uint32(b) == svc
+	return t.readMemory(r.Pc, b) == nil && binary.LittleEndian.Uint32(b) == svc
 }
 
-// again has nothing to do: the kernel has gone back.
-func (t *tracer) again(*registers) {}
+// repeatCall has nothing to do: the kernel has gone back.
+func (t *tracer) repeatCall(*registers) {}
 
-func (r *running) move(*tracer, moves) error            { return nil }
+func (r *running) moveThreads(*tracer, moves) error     { return nil }
 func (r *running) noHandlerInside(*tracer, moves) error { return nil }

@@ -29,7 +29,7 @@ var libraryCalls = []uint32{
 func (r *running) unfiltered() error {
 	var known []unix.SockFilter // most often all threads have the same
 	for tid := range r.threads {
-		status, err := os.ReadFile(r.path("task/" + strconv.Itoa(tid) + "/status"))
+		status, err := os.ReadFile(r.procPath("task/" + strconv.Itoa(tid) + "/status"))
 		if err != nil {
 			return ErrGone
 		}
@@ -41,7 +41,7 @@ func (r *running) unfiltered() error {
 			if slices.Equal(filter, known) {
 				continue
 			}
-			if ends(filter) {
+			if filterEnds(filter) {
 				return errFiltered
 			}
 			known = filter
@@ -58,9 +58,9 @@ const (
 	answerAllow = 0x7fff0000
 )
 
-// ends reports whether a filter ends the program for a call of the library, or may: then it is not
-// understood.
-func ends(filter []unix.SockFilter) bool {
+// filterEnds reports whether a filter ends the program for a call of the library, or may: then it
+// is not understood.
+func filterEnds(filter []unix.SockFilter) bool {
 	raw := make([]bpf.RawInstruction, len(filter))
 	for i, f := range filter {
 		raw[i] = bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}

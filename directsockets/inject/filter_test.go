@@ -31,7 +31,7 @@ func TestEnds(t *testing.T) {
 		"not a filter":      {[]unix.SockFilter{{Code: 0xffff}}, true},
 		"none":              {nil, true},
 	} {
-		if is := ends(test.filter); is != test.ends {
+		if is := filterEnds(test.filter); is != test.ends {
 			t.Errorf("%s: %v", name, is)
 		}
 	}

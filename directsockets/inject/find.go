@@ -36,10 +36,10 @@ var (
 	errFar     = errors.New("there is no free memory near its text")
 )
 
-// find reads the file of a program. Where a program runs already, it prefers places whose jump
-// leaves the instruction behind the system call as it is: threads wait in the kernel there. dir has
-// what was found in programs that were started before, "": nothing is kept.
-func find(path string, running bool, dir string) (*program, error) {
+// findProgram reads the file of a program. Where a program runs already, it prefers places whose
+// jump leaves the instruction behind the system call as it is: threads wait in the kernel there.
+// dir has what was found in programs that were started before, "": nothing is kept.
+func findProgram(path string, running bool, dir string) (*program, error) {
 	f, err := elffile.Open(path)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (p *program) findText(f *elffile.File) error {
 	const aligned = 4 // an instruction of arm64
 	p.gate = (p.text.Addr + p.text.Size + aligned - 1) &^ (aligned - 1)
 	for _, s := range loads {
-		if -p.gate%pageSize < uint64(len(gate)) || s.Addr != p.text.Addr && page(s.Addr) == page(p.gate) {
+		if -p.gate%pageSize < uint64(len(gate)) || s.Addr != p.text.Addr && pageOf(s.Addr) == pageOf(p.gate) {
 			return errNoRoom
 		}
 	}

@@ -5,7 +5,7 @@ import "encoding/binary"
 // gate is the code by which the program makes a system call for the tracer. It restores all
 // registers afterwards, from the frame that the stack pointer points to: so the program goes on as
 // before if the tracer is not there any more.
-var gate = code(
+var gate = encodeWords(
 	svc,
 	0xd2801168, // mov x8, #SYS_rt_sigreturn
 	svc,
@@ -14,8 +14,8 @@ var gate = code(
 // svc is the instruction of a system call.
 const svc = 0xd4000001
 
-// code returns instructions as they are in memory.
-func code(list ...uint32) []byte {
+// encodeWords returns instructions as they are in memory.
+func encodeWords(list ...uint32) []byte {
 	b := make([]byte, 0, 4*len(list))
 	for _, word := range list {
 		b = binary.LittleEndian.AppendUint32(b, word)

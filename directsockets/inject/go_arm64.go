@@ -40,14 +40,14 @@ func Go(string) error { return errCgo }
 // kept is what is kept of a program: nothing, its places are found soon.
 type kept struct{}
 
-func (p *program) keep() {}
+func (p *program) keepSites() {}
 
 // Known says that it is not.
 func Known(*elffile.File, string) bool { return false }
 
 // goSyscall6 is Syscall6 of internal/runtime/syscall/linux (Go 1.26) and internal/runtime/syscall
 // (1.24 and 1.25), through which all of a Go program's sockets reach the kernel.
-var goSyscall6 = code(
+var goSyscall6 = encodeWords(
 	0xf94007e8, // ldr x8, [sp, #8]
 	0xf9400be0, // ldr x0, [sp, #16]
 	0xf9400fe1, // ldr x1, [sp, #24]
@@ -67,7 +67,7 @@ const (
 )
 
 // goClone is the system call of runtime.clone, by which Go makes all threads.
-var goClone = code(
+var goClone = encodeWords(
 	0xd2801b88, // mov x8, #SYS_clone
 	svc,
 )
@@ -78,11 +78,11 @@ func (p *program) findGo(f *elffile.File, _ string) error {
 	if err := pagesFit(); err != nil {
 		return err
 	}
-	call, err := p.only(f, goSyscall6)
+	call, err := p.onlyPlace(f, goSyscall6)
 	if err != nil {
 		return err
 	}
-	clone, err := p.only(f, goClone)
+	clone, err := p.onlyPlace(f, goClone)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (p *program) findGo(f *elffile.File, _ string) error {
 	return nil
 }
 
-// only returns where the text has these instructions, if that is one place.
-func (p *program) only(f *elffile.File, want []byte) (at uint64, err error) {
+// onlyPlace returns where the text has these instructions, if that is one place.
+func (p *program) onlyPlace(f *elffile.File, want []byte) (at uint64, err error) {
 	const chunk = 1 << 20
 	buf := make([]byte, chunk+len(want)-4)
 	for off := uint64(0); off < p.text.Size; off += chunk {
@@ -185,14 +185,14 @@ func callNumber(before []byte) (nr int, after bool) {
 		case nr >= 0:
 		case word&0x7fe0001f == 0x52800008: // mov w8 or x8, #n
 			nr = int(word >> 5 & 0xffff)
-		case word&0x1f == 8, leads(word):
+		case word&0x1f == 8, isBranch(word):
 			return nr, false // it may write x8, or others come from elsewhere
 		}
 	}
 	return nr, false
 }
 
-// leads reports whether an instruction branches.
-func leads(word uint32) bool {
+// isBranch reports whether an instruction branches.
+func isBranch(word uint32) bool {
 	return word&0x7c000000 == jumpCode || word&0xff000010 == 0x54000000 || word&0x7c000000 == 0x34000000 || word&0xfe000000 == 0xd6000000
 }

@@ -59,8 +59,8 @@ const maxInstruction = 15
 // prefixes are bytes that may begin an instruction, whatever it is.
 var prefixes = [256]bool{0x66: true, 0xf2: true, 0xf3: true, 0xf0: true, 0x2e: true, 0x36: true, 0x3e: true, 0x26: true, 0x64: true, 0x65: true, 0x67: true}
 
-// decode reads the instruction at the start of b, of code of 64 bits.
-func decode(b []byte) (in instruction) {
+// decodeInstruction reads the instruction at the start of b, of code of 64 bits.
+func decodeInstruction(b []byte) (in instruction) {
 	b = b[:min(len(b), maxInstruction)]
 	at, small := 0, false
 	for at < len(b) && prefixes[b[at]] {
@@ -93,15 +93,16 @@ func decode(b []byte) (in instruction) {
 			at++
 		}
 	case in.rex == 0 && (c == 0xc4 || c == 0xc5 || c == 0x62 || c == 0x8f && b[at]&0x1f >= xopFirst):
-		what, c, at = vector(b, at, c)
+		what, c, at = vectorPrefix(b, at, c)
 		in.opcode, in.kind = c, still
-		return in.operands(b, at, what, small, true)
+		return in.readOperands(b, at, what, small, true)
 	}
 	in.opcode, in.kind = c, kindOf(c, zero)
-	return in.operands(b, at, what, small, zero)
+	return in.readOperands(b, at, what, small, zero)
 }
 
-// quickOneByte and quickAfterZero are what follows an opcode in the instructions that quick knows.
+// quickOneByte and quickAfterZero are what follows an opcode in the instructions that quickLength
+// knows.
 var quickOneByte, quickAfterZero = func() (one, zero [256]byte) {
 	for c := range 256 {
 		if known := oneByte[c] == '.' || oneByte[c] == '1' || oneByte[c] == 'I' || oneByte[c] == 'V' || oneByte[c] == 'M' || oneByte[c] == 'B' ||
@@ -115,9 +116,9 @@ var quickOneByte, quickAfterZero = func() (one, zero [256]byte) {
 	return one, zero
 }()
 
-// quick returns the length of an instruction that leads nowhere and is no system call: those that
-// most of a program consists of. 0: decode knows.
-func quick(b []byte) int {
+// quickLength returns the length of an instruction that leads nowhere and is no system call: those
+// that most of a program consists of. 0: decodeInstruction knows.
+func quickLength(b []byte) int {
 	if len(b) < maxInstruction {
 		return 0
 	}
@@ -177,8 +178,8 @@ func quick(b []byte) int {
 // xopFirst is the first group of AMD's XOP, whose first byte is that of a pop to memory.
 const xopFirst = 8
 
-// vector reads the prefix of a vector instruction behind its first byte, and its opcode.
-func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
+// vectorPrefix reads the prefix of a vector instruction behind its first byte, and its opcode.
+func vectorPrefix(b []byte, at int, first byte) (what, opcode byte, next int) {
 	size, group := 1, byte(1)
 	switch first {
 	case 0xc4, 0x8f:
@@ -210,8 +211,8 @@ func vector(b []byte, at int, first byte) (what, opcode byte, next int) {
 	return what, opcode, at + size + 1
 }
 
-// operands reads what is behind an opcode.
-func (in instruction) operands(b []byte, at int, what byte, small, zero bool) instruction {
+// readOperands reads what is behind an opcode.
+func (in instruction) readOperands(b []byte, at int, what byte, small, zero bool) instruction {
 	if what == 'M' || what == 'B' || what == 'W' || what == 'G' {
 		if at >= len(b) {
 			return instruction{}
@@ -306,8 +307,8 @@ func kindOf(c byte, zero bool) kind {
 	return still
 }
 
-// fills reports whether an instruction does nothing: the space between functions.
-func (in instruction) fills(b []byte) bool {
+// isFiller reports whether an instruction does nothing: the space between functions.
+func (in instruction) isFiller(b []byte) bool {
 	return in.kind != unknown && (b[in.len-1] == 0x90 && in.modrm == 0 || in.len == 1 && b[0] == 0xcc || in.modrm > 0 && in.opcode == 0x1f && b[in.modrm-2] == 0x0f)
 }
 
@@ -322,13 +323,13 @@ func (in instruction) putAt(b []byte, from, to uint64) []byte {
 		}
 		return b
 	case leads:
-		return jump(to, leadsTo)
+		return encodeJump(to, leadsTo)
 	case calls, branches:
 		head := []byte{0xe8}
 		if in.kind == branches {
 			head = []byte{0x0f, 0x80 | in.opcode&0xf}
 		}
-		j := jump(to+uint64(len(head))-1, leadsTo) // its distance
+		j := encodeJump(to+uint64(len(head))-1, leadsTo) // its distance
 		if j == nil {
 			return nil
 		}

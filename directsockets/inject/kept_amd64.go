@@ -77,8 +77,8 @@ func keptOf(dir string, p *program) kept {
 	return kept{filepath.Join(dir, fmt.Sprintf("places-%02d", checksum.Of(key)%keptFiles)), key}
 }
 
-// read returns the places of a program; nil: they have to be looked for.
-func (k kept) read(f *elffile.File, p *program) []site {
+// readSites returns the places of a program; nil: they have to be looked for.
+func (k kept) readSites(f *elffile.File, p *program) []site {
 	if k.path == "" {
 		return nil
 	}
@@ -167,21 +167,21 @@ func placesOf(b, text []byte) (sites []site) {
 		ok := false
 		switch how {
 		case behind:
-			s, ok = c.behind(text, none)
+			s, ok = c.jumpBehind(text, none)
 		case before:
 			i := jump
-			for ; i < at; i += max(decode(text[i:]).len, 1) {
+			for ; i < at; i += max(decodeInstruction(text[i:]).len, 1) {
 				c.history = append(c.history, i)
 			}
-			s, ok = c.before(text, none)
+			s, ok = c.jumpBefore(text, none)
 			ok = ok && i == at && s.at == uint64(jump)
 		case besides:
-			s, ok = c.besides(text, none, used, []space{{jump, jump + jumpSize}})
+			s, ok = c.jumpBeside(text, none, used, []space{{jump, jump + jumpSize}})
 		}
 		if !ok || !s.fits(used) || s.at+s.next > uint64(len(text)) || s.at+s.next < uint64(at+len(systemCall)) {
 			return nil
 		}
-		s.use(used)
+		s.markUsed(used)
 		sites = append(sites, s)
 	}
 	if len(b) > 0 {
@@ -190,14 +190,15 @@ func placesOf(b, text []byte) (sites []site) {
 	return sites
 }
 
-// write keeps the places of a text that begins at start. If it cannot, they are looked for again.
-func (k kept) write(sites []site, start uint64) {
+// writeSites keeps the places of a text that begins at start. If it cannot, they are looked for
+// again.
+func (k kept) writeSites(sites []site, start uint64) {
 	if k.path == "" || keySize+keptTail+placed*len(sites) > maxKept {
 		return
 	}
 	b := slices.Clone(k.key)
 	for _, s := range sites {
-		at, how, jump := s.place()
+		at, how, jump := s.callPlace()
 		b = binary.LittleEndian.AppendUint32(b, uint32(at-start))
 		b = append(b, byte(how))
 		b = binary.LittleEndian.AppendUint32(b, uint32(jump-start))
@@ -226,24 +227,24 @@ func Known(f *elffile.File, dir string) bool {
 // kept then.
 func (p *program) findKept(f *elffile.File, dir string) bool {
 	k := keptOf(dir, p)
-	if p.sites = k.read(f, p); p.sites == nil {
+	if p.sites = k.readSites(f, p); p.sites == nil {
 		p.toKeep = k
 	} else if !p.isGo {
-		p.relocate()
+		p.relocateSites()
 	}
 	return p.sites != nil
 }
 
-// keep keeps the sites of a program, if they were not kept yet.
-func (p *program) keep() {
+// keepSites keeps the sites of a program, if they were not kept yet.
+func (p *program) keepSites() {
 	if p != nil {
-		p.toKeep.write(p.sites, p.text.Addr)
+		p.toKeep.writeSites(p.sites, p.text.Addr)
 	}
 }
 
-// place returns where the system call of a place is, how it is replaced, and where the jump of five
-// bytes is.
-func (s site) place() (at uint64, how way, jump uint64) {
+// callPlace returns where the system call of a place is, how it is replaced, and where the jump of
+// five bytes is.
+func (s site) callPlace() (at uint64, how way, jump uint64) {
 	switch {
 	case s.to == symPoll:
 		return s.at, goPoll, s.calls

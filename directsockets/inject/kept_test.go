@@ -41,7 +41,7 @@ func aged(program string) string {
 // read, not found.
 func TestKept(t *testing.T) {
 	for _, program := range []string{aged(cProgram(t, "glibc")), aged(goProgram(t, "static")), aged(goProgram(t, "strippedpie"))} {
-		want, err := find(program, false, "")
+		want, err := findProgram(program, false, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,14 +52,14 @@ func TestKept(t *testing.T) {
 			}
 			keptFile(t, dir)
 		}
-		got, err := find(program, false, dir)
+		got, err := findProgram(program, false, dir)
 		if err != nil || !reflect.DeepEqual(got.sites, want.sites) {
 			t.Errorf("%s: %+v, %v, want %+v", program, got.sites, err, want.sites)
 		}
 		if got.toKeep.path != "" {
 			t.Errorf("%s: the places were found, not read", program)
 		}
-		if other, err := find(aged(cProgram(t, "glibcpie")), false, dir); err != nil || other.toKeep.path == "" {
+		if other, err := findProgram(aged(cProgram(t, "glibcpie")), false, dir); err != nil || other.toKeep.path == "" {
 			t.Errorf("another program has the places of the first: %v", err)
 		}
 	}
@@ -81,11 +81,11 @@ func TestKeptChanged(t *testing.T) {
 	}
 	looked := func() bool {
 		t.Helper()
-		p, err := find(program, false, dir)
+		p, err := findProgram(program, false, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.keep()
+		p.keepSites()
 		return p.toKeep.path != ""
 	}
 	write()
@@ -106,11 +106,11 @@ func TestKeptChanged(t *testing.T) {
 // What is kept is used only as it was written, by this user, where nobody else can write.
 func TestKeptRefused(t *testing.T) {
 	program, dir := aged(cProgram(t, "glibc")), t.TempDir()
-	p, err := find(program, false, dir)
+	p, err := findProgram(program, false, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.keep()
+	p.keepSites()
 	path := keptFile(t, dir)
 	good, err := os.ReadFile(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestKeptRefused(t *testing.T) {
 	}
 	reads := func() bool {
 		t.Helper()
-		again, err := find(program, false, dir)
+		again, err := findProgram(program, false, dir)
 		if err != nil || !reflect.DeepEqual(again.sites, p.sites) {
 			t.Fatalf("%d places, %v, want %d", len(again.sites), err, len(p.sites))
 		}
@@ -179,12 +179,12 @@ func TestKeptPlaces(t *testing.T) {
 func wrongPlaces(t *testing.T, program string, ways map[way]bool) {
 	t.Helper()
 	dir := t.TempDir()
-	p, err := find(program, false, dir)
+	p, err := findProgram(program, false, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range p.sites {
-		_, how, _ := s.place()
+		_, how, _ := s.callPlace()
 		if ways[how] {
 			continue
 		}
@@ -196,8 +196,8 @@ func wrongPlaces(t *testing.T, program string, ways map[way]bool) {
 		} {
 			sites := append([]site(nil), p.sites...)
 			change(&sites[i])
-			p.toKeep.write(sites, p.text.Addr)
-			again, err := find(program, false, dir)
+			p.toKeep.writeSites(sites, p.text.Addr)
+			again, err := findProgram(program, false, dir)
 			if err != nil || !reflect.DeepEqual(again.sites, p.sites) {
 				t.Errorf("way %d, %s: %v", how, name, err)
 			} else if again.toKeep.path == "" {

@@ -36,7 +36,7 @@ func Launch(c Config) error {
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
 		return errRules
 	}
-	p, err := find(c.File, false, c.Dir)
+	p, err := findProgram(c.File, false, c.Dir)
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func Launch(c Config) error {
 		return err
 	}
 	_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(plan.shared.tracer), 0, 0, 0) // it fails where Yama is not: nobody asks then
-	if seized := plan.begin(); seized < 0 {
+	if seized := plan.beginTrace(); seized < 0 {
 		return fmt.Errorf("%w (%s)", ErrPtrace, os.NewSyscallError("ptrace", unix.Errno(-seized)))
 	} else if seized == 0 {
 		return errStart
 	}
-	p.keep()
+	p.keepSites()
 	return nil
 }
 
@@ -115,19 +115,19 @@ func Outcome(step int, errno unix.Errno, library string) error {
 		if errors.Is(errno, unix.EEXIST) {
 			return errFar
 		}
-		return wrap("reserving memory", errno)
+		return wrapError("reserving memory", errno)
 	case stepOpen:
-		return wrap("opening "+library, errno)
+		return wrapError("opening "+library, errno)
 	case stepMap:
-		return wrap("mapping "+library, errno)
+		return wrapError("mapping "+library, errno)
 	case stepStart:
-		return started(errno)
+		return startError(errno)
 	}
-	return wrap("reading where it begins", errno)
+	return wrapError("reading where it begins", errno)
 }
 
-// started is the error of the library's start.
-func started(errno unix.Errno) error {
+// startError is the error of the library's start.
+func startError(errno unix.Errno) error {
 	switch errno {
 	case 0:
 		return nil

@@ -73,7 +73,7 @@ func readLibrary(path string) (*library, error) {
 		case s.Kind != elffile.PTLoad:
 			continue
 		case s.Flags&(elffile.PFWrite|elffile.PFExec) == elffile.PFWrite|elffile.PFExec || (s.Addr-s.Off)%pageSize != 0 ||
-			s.Addr > maxLibrary || s.MemSize > maxLibrary || s.Size > s.MemSize || page(s.Addr) < l.size:
+			s.Addr > maxLibrary || s.MemSize > maxLibrary || s.Size > s.MemSize || pageOf(s.Addr) < l.size:
 			return nil, fmt.Errorf("%w: a segment at %#x", errLibrary, s.Addr)
 		}
 		l.loads = append(l.loads, s)
@@ -112,7 +112,7 @@ func (l *library) readRelocations(f *elffile.File) error {
 	}
 	for ; len(b) >= relaSize; b = b[relaSize:] {
 		r := relocation{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[16:])}
-		if binary.LittleEndian.Uint64(b[8:]) != rRelative || !l.writable(r.at) {
+		if binary.LittleEndian.Uint64(b[8:]) != rRelative || !l.isWritable(r.at) {
 			return fmt.Errorf("%w: a relocation at %#x", errLibrary, r.at)
 		}
 		l.relative = append(l.relative, r)
@@ -120,8 +120,8 @@ func (l *library) readRelocations(f *elffile.File) error {
 	return nil
 }
 
-// writable reports whether the file has a word at an address that may be written.
-func (l *library) writable(at uint64) bool {
+// isWritable reports whether the file has a word at an address that may be written.
+func (l *library) isWritable(at uint64) bool {
 	return slices.ContainsFunc(l.loads, func(s elffile.Segment) bool {
 		return s.Flags&elffile.PFWrite != 0 && at >= s.Addr && at-s.Addr+8 <= s.Size
 	})
@@ -154,5 +154,5 @@ func (l *library) readSymbols(f *elffile.File) error {
 	return nil
 }
 
-func page(n uint64) uint64   { return n &^ (pageSize - 1) }
-func pageUp(n uint64) uint64 { return page(n + pageSize - 1) }
+func pageOf(n uint64) uint64 { return n &^ (pageSize - 1) }
+func pageUp(n uint64) uint64 { return pageOf(n + pageSize - 1) }

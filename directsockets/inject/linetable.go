@@ -59,8 +59,8 @@ const (
 	maxNames     = 64 << 20
 )
 
-// open reads the table's head. False: it is not there, or has another form.
-func (t *lineTable) open() bool {
+// readHead reads the table's head. False: it is not there, or has another form.
+func (t *lineTable) readHead() bool {
 	_, off, size, ok := t.f.Place(".gopclntab")
 	text, _, _, known := t.f.Place(".text")
 	b := make([]byte, 72)
@@ -86,14 +86,14 @@ type function struct{ entry, end uint64 }
 // functionsOf finds functions of a program by their names.
 func functionsOf(f *elffile.File, want ...string) map[string]function {
 	t := lineTable{f: f}
-	if !t.open() {
+	if !t.readHead() {
 		return nil
 	}
-	return t.functions(want...)
+	return t.findFunctions(want...)
 }
 
-// functions finds functions by their names.
-func (t *lineTable) functions(want ...string) map[string]function {
+// findFunctions finds functions by their names.
+func (t *lineTable) findFunctions(want ...string) map[string]function {
 	names := make([]byte, t.namesEnd-t.names)
 	if _, err := t.f.ReadAt(names, t.off+t.names); err != nil {
 		return nil
@@ -108,8 +108,8 @@ func (t *lineTable) functions(want ...string) map[string]function {
 	found := make(map[string]function)
 	for i := int64(0); i < int64(t.count) && len(found) < len(byOffset); i++ {
 		at := t.off + t.funcs
-		entry, off, end := table.word(at+8*i), table.word(at+8*i+4), table.word(at+8*i+8)
-		if name, ok := byOffset[each.word(at+int64(off)+4)]; ok {
+		entry, off, end := table.wordAt(at+8*i), table.wordAt(at+8*i+4), table.wordAt(at+8*i+8)
+		if name, ok := byOffset[each.wordAt(at+int64(off)+4)]; ok {
 			found[name] = function{t.text + uint64(entry), t.text + uint64(end)}
 		}
 	}
@@ -124,8 +124,8 @@ type window struct {
 	room [32 << 10]byte
 }
 
-// word returns the word at off; 0: there is none.
-func (w *window) word(off int64) uint32 {
+// wordAt returns the word at off; 0: there is none.
+func (w *window) wordAt(off int64) uint32 {
 	if off < w.from || off+4 > w.from+int64(len(w.b)) {
 		n, _ := w.r.ReadAt(w.room[:], off) // what there is
 		w.from, w.b = off, w.room[:max(n, 0)]

@@ -100,7 +100,7 @@ func (r *running) slotsAreFree(*tracer) error {
 			return errBase
 		}
 	}
-	if text, err := os.ReadFile(r.path("maps")); err != nil {
+	if text, err := os.ReadFile(r.procPath("maps")); err != nil {
 		return err
 	} else if mappingEnd(string(text), slotNone) != 0 {
 		return errPage // the library would say so, but too late: there are jumps to it then

@@ -129,15 +129,15 @@ func (r *running) slotsAreFree(t *tracer) error {
 		b := make([]byte, 8)
 		if r.program.isGo {
 			if _, err := regSet(setRegSet, tid, pointer, b); err != nil {
-				return t.ended(err)
+				return t.goneError(err)
 			}
 			continue
 		}
 		if _, err := regSet(getRegSet, tid, pointer, b); err != nil {
-			return t.ended(err)
+			return t.goneError(err)
 		}
 		at := binary.LittleEndian.Uint64(b)
-		if at == 0 || t.read(at+8, b) != nil {
+		if at == 0 || t.readMemory(at+8, b) != nil {
 			continue // a thread that is about to end may have no memory for it any more
 		}
 		if binary.LittleEndian.Uint64(b) != 0 {

@@ -13,61 +13,61 @@ import (
 	"exnet/internal/elffile"
 )
 
-// reserve finds memory near the text.
-func (t *tracer) reserve(text, size uint64) (uint64, error) {
+// reserveNear finds memory near the text.
+func (t *tracer) reserveNear(text, size uint64) (uint64, error) {
 	for _, want := range placesNear(text, size) {
-		at, err := t.call(unix.SYS_MMAP, page(want), size, unix.PROT_NONE,
+		at, err := t.systemCall(unix.SYS_MMAP, pageOf(want), size, unix.PROT_NONE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, ^uint64(0), 0)
 		if !errors.Is(err, unix.EEXIST) {
-			return at, wrap("reserving memory", err)
+			return at, wrapError("reserving memory", err)
 		}
 	}
 	return 0, errFar
 }
 
-func wrap(what string, err error) error {
+func wrapError(what string, err error) error {
 	if err == nil || errors.Is(err, ErrGone) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// load maps the library's segments at their place, and relocates them.
-func (t *tracer) load(l *library, at uint64) error {
+// mapLibrary maps the library's segments at their place, and relocates them.
+func (t *tracer) mapLibrary(l *library, at uint64) error {
 	name := append([]byte(l.path), 0)
-	below := page(t.frame) - pageUp(uint64(len(name))) // the stack's, which nobody uses yet
-	if err := t.write(below, name); err != nil {
+	below := pageOf(t.frame) - pageUp(uint64(len(name))) // the stack's, which nobody uses yet
+	if err := t.writeMemory(below, name); err != nil {
 		return err
 	}
-	fd, err := t.call(unix.SYS_OPENAT, unix.AT_FDCWD&(1<<64-1), below, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := t.systemCall(unix.SYS_OPENAT, unix.AT_FDCWD&(1<<64-1), below, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return wrap("opening "+l.path, err)
+		return wrapError("opening "+l.path, err)
 	}
 	for _, s := range l.loads {
 		if err := t.loadSegment(s, at, fd); err != nil {
-			_, _ = t.call(unix.SYS_CLOSE, fd)
-			return wrap("mapping "+l.path, err)
+			_, _ = t.systemCall(unix.SYS_CLOSE, fd)
+			return wrapError("mapping "+l.path, err)
 		}
 	}
-	if _, err := t.call(unix.SYS_CLOSE, fd); err != nil {
+	if _, err := t.systemCall(unix.SYS_CLOSE, fd); err != nil {
 		return err
 	}
-	return l.relocate(at, t.write)
+	return l.relocateData(at, t.writeMemory)
 }
 
 // loadSegment maps a segment of the library: what the file has, and then zeros.
 func (t *tracer) loadSegment(s elffile.Segment, at, fd uint64) error {
-	start, file, end := at+page(s.Addr), pageUp(s.Addr%pageSize+s.Size), pageUp(s.Addr%pageSize+s.MemSize)
+	start, file, end := at+pageOf(s.Addr), pageUp(s.Addr%pageSize+s.Size), pageUp(s.Addr%pageSize+s.MemSize)
 	prot := protectionOf(s)
 	if s.Size == 0 {
 		file = 0
 	}
 	if file > 0 {
-		if _, err := t.call(unix.SYS_MMAP, start, file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED, fd, page(s.Off)); err != nil {
+		if _, err := t.systemCall(unix.SYS_MMAP, start, file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED, fd, pageOf(s.Off)); err != nil {
 			return err
 		}
 		if n := file - (s.Addr%pageSize + s.Size); s.MemSize > s.Size && n > 0 {
-			if err := t.write(at+s.Addr+s.Size, make([]byte, n)); err != nil {
+			if err := t.writeMemory(at+s.Addr+s.Size, make([]byte, n)); err != nil {
 				return err
 			}
 		}
@@ -75,7 +75,7 @@ func (t *tracer) loadSegment(s elffile.Segment, at, fd uint64) error {
 	if end == file {
 		return nil
 	}
-	_, err := t.call(unix.SYS_MMAP, start+file, end-file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	_, err := t.systemCall(unix.SYS_MMAP, start+file, end-file, prot, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	return err
 }
 
@@ -89,23 +89,24 @@ func protectionOf(s elffile.Segment) (prot uint64) {
 	return prot
 }
 
-// loadCopy does as load for a program that does not have the library's file.
+// loadCopy does as mapLibrary for a program that does not have the library's file.
 func (t *tracer) loadCopy(l *library, at uint64) error {
 	for _, s := range l.loads {
-		b, err := l.contents(s, at)
+		b, err := l.segmentContents(s, at)
 		if err == nil {
 			b = append(make([]byte, s.Addr%pageSize), b...)
-			err = t.fill(at+page(s.Addr), pageUp(s.Addr%pageSize+s.MemSize), b, protectionOf(s))
+			err = t.mapFilled(at+pageOf(s.Addr), pageUp(s.Addr%pageSize+s.MemSize), b, protectionOf(s))
 		}
 		if err != nil {
-			return wrap("mapping a copy of "+l.path, err)
+			return wrapError("mapping a copy of "+l.path, err)
 		}
 	}
 	return nil
 }
 
-// contents returns what the file has of a segment of the library that is mapped at an address.
-func (l *library) contents(s elffile.Segment, at uint64) ([]byte, error) {
+// segmentContents returns what the file has of a segment of the library that is mapped at an
+// address.
+func (l *library) segmentContents(s elffile.Segment, at uint64) ([]byte, error) {
 	f, err := os.Open(l.path)
 	if err != nil {
 		return nil, err
@@ -123,13 +124,13 @@ func (l *library) contents(s elffile.Segment, at uint64) ([]byte, error) {
 	return b, nil
 }
 
-// relocate writes the addresses in the library's data.
-func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
+// relocateData writes the addresses in the library's data.
+func (l *library) relocateData(at uint64, write func(uint64, []byte) error) error {
 	for _, s := range l.loads {
 		if s.Flags&elffile.PFWrite == 0 || s.Size == 0 {
 			continue
 		}
-		b, err := l.contents(s, at)
+		b, err := l.segmentContents(s, at)
 		if err == nil {
 			err = write(at+s.Addr, b)
 		}
@@ -145,35 +146,35 @@ func (l *library) relocate(at uint64, write func(uint64, []byte) error) error {
 func (t *tracer) toEnd(end uint64) error {
 	var r registers
 	for {
-		if _, err := t.wait(unix.PTRACE_SYSCALL); err != nil {
+		if _, err := t.continueUntilStop(unix.PTRACE_SYSCALL); err != nil {
 			return err
 		}
 		if err := getRegisters(t.pid, &r); err != nil {
-			return t.ended(err)
+			return t.goneError(err)
 		}
 		if nextOf(&r) == end {
 			break
 		}
 		step("commits")
 	}
-	if _, err := t.wait(unix.PTRACE_SYSCALL); err != nil { // the program is where it was
+	if _, err := t.continueUntilStop(unix.PTRACE_SYSCALL); err != nil { // the program is where it was
 		return err
 	}
 	var b [8]byte
-	if err := t.read(t.frame+resultOff, b[:]); err != nil {
+	if err := t.readMemory(t.frame+resultOff, b[:]); err != nil {
 		return err
 	}
-	return started(unix.Errno(-binary.LittleEndian.Uint64(b[:])))
+	return startError(unix.Errno(-binary.LittleEndian.Uint64(b[:])))
 }
 
-// fill maps anonymous memory with contents, which may be executable when they are written.
-func (t *tracer) fill(at, size uint64, b []byte, prot uint64) error {
-	_, err := t.call(unix.SYS_MMAP, at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+// mapFilled maps anonymous memory with contents, which may be executable when they are written.
+func (t *tracer) mapFilled(at, size uint64, b []byte, prot uint64) error {
+	_, err := t.systemCall(unix.SYS_MMAP, at, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err == nil {
-		err = t.write(at, b)
+		err = t.writeMemory(at, b)
 	}
 	if err == nil && prot != unix.PROT_READ|unix.PROT_WRITE {
-		_, err = t.call(unix.SYS_MPROTECT, at, size, prot)
+		_, err = t.systemCall(unix.SYS_MPROTECT, at, size, prot)
 	}
 	return err
 }

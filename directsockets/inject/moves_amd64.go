@@ -20,8 +20,8 @@ const (
 	systemCallLength = 2
 )
 
-// repeats reports whether a thread is in a system call that the kernel repeats.
-func (t *tracer) repeats(r *registers) bool {
+// isRepeating reports whether a thread is in a system call that the kernel repeats.
+func (t *tracer) isRepeating(r *registers) bool {
 	if int64(r.Orig_rax) < 0 {
 		return false
 	}
@@ -32,18 +32,18 @@ func (t *tracer) repeats(r *registers) bool {
 	return false
 }
 
-// again changes the registers of a thread so that it makes the system call again by itself: a call
-// that the kernel repeats in another way begins anew.
-func (t *tracer) again(r *registers) {
-	if t.repeats(r) {
+// repeatCall changes the registers of a thread so that it makes the system call again by itself: a
+// call that the kernel repeats in another way begins anew.
+func (t *tracer) repeatCall(r *registers) {
+	if t.isRepeating(r) {
 		r.Rax = r.Orig_rax
 		r.Rip -= systemCallLength
 	}
 	r.Orig_rax = ^uint64(0)
 }
 
-// move has the threads whose next instruction a jump replaces go on in its stub.
-func (r *running) move(t *tracer, m moves) error {
+// moveThreads has the threads whose next instruction a jump replaces go on in its stub.
+func (r *running) moveThreads(t *tracer, m moves) error {
 	for tid, regs := range r.threads {
 		to, ok := m.inside[regs.Rip]
 		if _, back := m.inside[regs.Rip-systemCallLength]; !ok && back && int64(regs.Orig_rax) >= 0 {
@@ -54,7 +54,7 @@ func (r *running) move(t *tracer, m moves) error {
 			// repeated.
 			if to, ok = m.inside[t.start.Rip]; ok {
 				t.start.Rip = to
-				if err := t.write(t.frame+frameRip, binary.LittleEndian.AppendUint64(nil, to)); err != nil {
+				if err := t.writeMemory(t.frame+frameRip, binary.LittleEndian.AppendUint64(nil, to)); err != nil {
 					return err
 				}
 			}
@@ -65,7 +65,7 @@ func (r *running) move(t *tracer, m moves) error {
 		}
 		regs.Rip = to
 		if err := setRegisters(tid, &regs); err != nil {
-			return t.ended(err)
+			return t.goneError(err)
 		}
 		step("move")
 	}
@@ -81,7 +81,7 @@ func (r *running) noHandlerInside(t *tracer, m moves) error {
 	if len(m.inside) == 0 {
 		return nil
 	}
-	text, err := os.ReadFile(r.path("maps"))
+	text, err := os.ReadFile(r.procPath("maps"))
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (r *running) noHandlerInside(t *tracer, m moves) error {
 		end = min(end, at+maxStack)
 		for at < end {
 			b := buf[:min(uint64(len(buf)), end-at)]
-			if err := t.read(at, b); err != nil {
+			if err := t.readMemory(at, b); err != nil {
 				return err
 			}
 			for i := 0; i+8 <= len(b); i += 8 {

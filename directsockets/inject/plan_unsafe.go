@@ -72,7 +72,7 @@ func newPlan(p *program, l *library, c Config) (*plan, error) {
 	if p.movable {
 		text += anywhere
 	}
-	at := page(placesNear(text, l.size+p.stubsSize())[0]) - (text - p.low) // from the base
+	at := pageOf(placesNear(text, l.size+p.stubsSize())[0]) - (text - p.low) // from the base
 	s, err := p.makeStubs(nil, at+l.size, 0, l, at)
 	if err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func newPlan(p *program, l *library, c Config) (*plan, error) {
 	*m.shared = shared{
 		device: st.Dev, inode: st.Ino, length: uint64(st.Size), seconds: uint64(st.Mtim.Sec), nanoseconds: uint64(st.Mtim.Nsec),
 		entry: p.entry, gate: p.gate, goBehind: p.goArgument(0), movable: bit(p.movable),
-		library: m.put([]byte(c.Library + "\x00")), libraryLength: uint64(len(c.Library) + 1),
+		library: m.putBytes([]byte(c.Library + "\x00")), libraryLength: uint64(len(c.Library) + 1),
 		at: at, whole: l.size + p.stubsSize(), boot: l.symbols[symBoot], count: uint64(len(l.loads)),
-		stubBytes: m.put(s.b), stubs: s.at, stubsLength: uint64(len(s.b)), stubsSize: p.stubsSize(), table: s.table, text: s.low, textSize: s.pages,
+		stubBytes: m.putBytes(s.b), stubs: s.at, stubsLength: uint64(len(s.b)), stubsSize: p.stubsSize(), table: s.table, text: s.low, textSize: s.pages,
 		explain: bit(c.Explain), killAt: uint64(killAt),
 	}
 	for i, load := range l.loads {
@@ -116,8 +116,8 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// put puts bytes into the memory, and returns where they are.
-func (m *plan) put(b []byte) uint64 {
+// putBytes puts bytes into the memory, and returns where they are.
+func (m *plan) putBytes(b []byte) uint64 {
 	at := m.used
 	m.used = (at + len(b) + 7) &^ 7
 	copy(m.memory[at:], b)
@@ -128,11 +128,11 @@ func (m *plan) put(b []byte) uint64 {
 func (m *plan) putReport(report []string) {
 	var list []uint64
 	for _, text := range report {
-		list = append(list, m.put([]byte(text+"\x00")))
+		list = append(list, m.putBytes([]byte(text+"\x00")))
 	}
-	m.shared.reportStep, m.shared.reportError = m.put(make([]byte, numberSize)), m.put(make([]byte, numberSize))
+	m.shared.reportStep, m.shared.reportError = m.putBytes(make([]byte, numberSize)), m.putBytes(make([]byte, numberSize))
 	list = append(list, m.shared.reportStep, m.shared.reportError, 0)
-	m.shared.report = m.put(unsafe.Slice((*byte)(unsafe.Pointer(&list[0])), 8*len(list)))
+	m.shared.report = m.putBytes(unsafe.Slice((*byte)(unsafe.Pointer(&list[0])), 8*len(list)))
 }
 
 // mapHere maps what of the library the tracer runs, which is not changed by its relocations, and
@@ -157,9 +157,9 @@ func (l *library) mapHere() (uintptr, error) {
 	return at, nil
 }
 
-// begin lets the tracer begin, and returns 1 when it traces this thread, or -errno; 0: it does not
-// answer.
-func (m *plan) begin() int32 {
+// beginTrace lets the tracer begin, and returns 1 when it traces this thread, or -errno; 0: it does
+// not answer.
+func (m *plan) beginTrace() int32 {
 	futex := func(word *atomic.Int32, op, value uintptr, timeout *unix.Timespec) error {
 		_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op, value, uintptr(unsafe.Pointer(timeout)), 0, 0)
 		if e != 0 {

@@ -60,8 +60,8 @@ const callCode = 0xe8
 func callStub(at, calls, entry uint64) []byte {
 	const size = 7
 	b := append([]byte{0x4c, 0x8d, 0x1d}, make([]byte, size-3)...) // lea calls(%rip), %r11
-	near := jump(at+size-jumpSize, calls)
-	j := jump(at+size, entry)
+	near := encodeJump(at+size-jumpSize, calls)
+	j := encodeJump(at+size, entry)
 	if near == nil || j == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ func pollSite(f *elffile.File) (s site, ok bool) {
 	}
 	for at := 0; at+jumpSize <= len(code); at += jumpSize {
 		here := from.entry + uint64(at)
-		call, near := branch(callCode, here, to.entry)
+		call, near := encodeBranch(callCode, here, to.entry)
 		if near && binary.LittleEndian.Uint32(code[at:]) == call {
 			if ok {
 				return s, false // there is another

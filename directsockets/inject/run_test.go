@@ -212,7 +212,7 @@ func TestFindGoUnnamed(t *testing.T) {
 		if err := os.WriteFile(path, unnamed, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := find(path, false, ""); err != nil || !p.isGo || len(p.sites) != goSites[runtime.GOARCH] {
+		if p, err := findProgram(path, false, ""); err != nil || !p.isGo || len(p.sites) != goSites[runtime.GOARCH] {
 			t.Errorf("%s: %+v, %v", variant, p, err)
 		}
 		const sections = 0x3c // e_shnum, e_shstrndx
@@ -224,17 +224,17 @@ func TestFindGoUnnamed(t *testing.T) {
 		if strings.HasSuffix(variant, "pie") {
 			want = errDynamic // the dynamic linker runs it
 		}
-		if p, err := find(path, false, ""); !errors.Is(err, want) {
+		if p, err := findProgram(path, false, ""); !errors.Is(err, want) {
 			t.Errorf("%s without sections: %+v, %v", variant, p, err)
 		}
 	}
 }
 
-// find returns the place of Syscall6, as the symbols have it.
+// TestFindGo: findProgram returns the place of Syscall6, as the symbols have it.
 func TestFindGo(t *testing.T) {
 	for variant := range goVariants {
 		path := goProgram(t, variant)
-		p, err := find(path, false, "")
+		p, err := findProgram(path, false, "")
 		if err != nil || len(p.sites) != goSites[runtime.GOARCH] || !p.isGo || p.movable != strings.HasSuffix(variant, "pie") {
 			t.Errorf("%s: %+v, %v", variant, p, err)
 			continue

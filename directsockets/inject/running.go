@@ -23,14 +23,14 @@ func Attach(pid int, path string) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // ptrace is a matter of one thread, whose end lets all go that it traces
-		done <- attach(pid, path)
+		done <- attachOnce(pid, path)
 	}()
 	return <-done
 }
 
-func attach(pid int, path string) error {
+func attachOnce(pid int, path string) error {
 	r := &running{pid: pid}
-	if err := r.examine(); err != nil {
+	if err := r.examineProcess(); err != nil {
 		return err
 	}
 	l, err := readLibrary(path)
@@ -38,7 +38,7 @@ func attach(pid int, path string) error {
 		return err
 	}
 	for range handlerTries {
-		if err = r.attach(l); !errors.Is(err, errHandler) {
+		if err = r.stopAndInject(l); !errors.Is(err, errHandler) {
 			break
 		}
 		time.Sleep(handlerPause)
@@ -80,20 +80,20 @@ type running struct {
 	threads map[int]registers // those that are stopped, and where
 }
 
-func (r *running) path(name string) string {
+func (r *running) procPath(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(r.pid), name)
 }
 
-// examine reads the program's file, and what the kernel says of the process.
-func (r *running) examine() (err error) {
-	exe := r.path("exe")
-	if r.program, err = find(exe, true, ""); err != nil {
+// examineProcess reads the program's file, and what the kernel says of the process.
+func (r *running) examineProcess() (err error) {
+	exe := r.procPath("exe")
+	if r.program, err = findProgram(exe, true, ""); err != nil {
 		return err
 	}
 	if err := r.program.mayRun(); err != nil {
 		return err
 	}
-	status, err := os.ReadFile(r.path("status"))
+	status, err := os.ReadFile(r.procPath("status"))
 	if err != nil {
 		return err
 	}
@@ -104,15 +104,15 @@ func (r *running) examine() (err error) {
 	if statusField(status, "Seccomp") == strict {
 		return errFiltered
 	}
-	auxv, err := os.ReadFile(r.path("auxv"))
+	auxv, err := os.ReadFile(r.procPath("auxv"))
 	if err != nil {
 		return err
 	}
-	if auxiliary(auxv, atSecure) != 0 {
+	if auxValue(auxv, atSecure) != 0 {
 		return errSecure
 	}
 	if r.program.movable {
-		r.base = auxiliary(auxv, atEntry) - r.program.entry
+		r.base = auxValue(auxv, atEntry) - r.program.entry
 	}
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
 		return errRules
@@ -131,34 +131,34 @@ func statusField(status []byte, name string) int {
 	return 0
 }
 
-// attach stops the program, puts the library into it, and lets it go on.
-func (r *running) attach(l *library) error {
-	defer r.release()
-	if err := r.stop(time.Now().Add(stopTime)); err != nil {
+// stopAndInject stops the program, puts the library into it, and lets it go on.
+func (r *running) stopAndInject(l *library) error {
+	defer r.resumeThreads()
+	if err := r.stopThreads(time.Now().Add(stopTime)); err != nil {
 		return err
 	}
 	step("stopped")
 	if err := r.unfiltered(); err != nil {
 		return err
 	}
-	if !r.program.isOf(r.path("exe")) {
+	if !r.program.isOf(r.procPath("exe")) {
 		return ErrGone // it has executed another
 	}
 	t := new(tracer)
 	var err error
-	if t.mem, err = os.OpenFile(r.path("mem"), os.O_RDWR, 0); err != nil {
+	if t.mem, err = os.OpenFile(r.procPath("mem"), os.O_RDWR, 0); err != nil {
 		return err
 	}
 	defer t.mem.Close()
-	if err := r.unchanged(t); err != nil {
+	if err := r.checkText(t); err != nil {
 		return err
 	}
 	if err := r.slotsAreFree(t); err != nil {
 		return err
 	}
-	for _, tid := range r.callers(t) {
+	for _, tid := range r.callerThreads(t) {
 		t.pid = tid
-		if err = r.divert(t); err == nil {
+		if err = r.divertThread(t); err == nil {
 			break // else it is about to end, and has no stack any more
 		}
 	}
@@ -174,7 +174,7 @@ func (r *running) attach(l *library) error {
 		_ = setRegisters(t.pid, &t.start) // these fail if the program has ended
 		_ = setBlocked(t.pid, t.blockedMask)
 	}
-	return errors.Join(err, t.write(t.gate, unused))
+	return errors.Join(err, t.writeMemory(t.gate, unused))
 }
 
 // inject maps the library, and has the program call it. ended: the thread that does so is where it
@@ -186,18 +186,18 @@ func (r *running) inject(t *tracer, l *library) (ended bool, err error) {
 	p := r.program
 	stubs := p.stubsSize()
 	size := l.size + stubs + startStack
-	at, err := t.reserve(r.base+p.low, size)
+	at, err := t.reserveNear(r.base+p.low, size)
 	if err != nil {
 		return false, err
 	}
 	changed := false
 	defer func() {
 		if err != nil && !changed && !ended {
-			_, _ = t.call(unix.SYS_MUNMAP, at, size) // it may be gone
+			_, _ = t.systemCall(unix.SYS_MUNMAP, at, size) // it may be gone
 		}
 	}()
-	if r.sees(l.path) {
-		err = t.load(l, at)
+	if r.seesLibrary(l.path) {
+		err = t.mapLibrary(l, at)
 	} else {
 		err = t.loadCopy(l, at)
 	}
@@ -208,58 +208,58 @@ func (r *running) inject(t *tracer, l *library) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := t.fill(s.at, stubs, s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
-		return false, wrap("mapping the stubs", err)
+	if err := t.mapFilled(s.at, stubs, s.b, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+		return false, wrapError("mapping the stubs", err)
 	}
 	block, err := r.startBlock(at + l.size + stubs)
 	if err != nil {
 		return false, err
 	}
-	if err := t.fill(at+l.size+stubs, startStack, block, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-		return false, wrap("mapping a stack", err)
+	if err := t.mapFilled(at+l.size+stubs, startStack, block, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return false, wrapError("mapping a stack", err)
 	}
 	if err := r.noHandlerInside(t, s.moves); err != nil {
 		return false, err
 	}
 	changed = true
-	if err := r.move(t, s.moves); err != nil {
+	if err := r.moveThreads(t, s.moves); err != nil {
 		return false, err
 	}
 	for _, j := range s.jumps {
 		step("jump")
-		if err := t.write(j.at, j.b); err != nil {
+		if err := t.writeMemory(j.at, j.b); err != nil {
 			return false, err
 		}
 	}
-	return r.begin(t, l, s, at)
+	return r.startLibrary(t, l, s, at)
 }
 
-// begin has the program call the library's start.
-func (r *running) begin(t *tracer, l *library, s *stubs, at uint64) (ended bool, err error) {
+// startLibrary has the program call the library's start.
+func (r *running) startLibrary(t *tracer, l *library, s *stubs, at uint64) (ended bool, err error) {
 	stack := at + l.size + r.program.stubsSize()
 	regs := beginRegisters(t.start, s, t.frame, stack+startStack-redZone,
-		[...]uint64{stack, r.descriptors(), uint64(len(r.threads)), math.MaxUint32, r.program.goArgument(r.base)}, at+l.symbols[symStart])
+		[...]uint64{stack, r.firstFreeFD(), uint64(len(r.threads)), math.MaxUint32, r.program.goArgument(r.base)}, at+l.symbols[symStart])
 	if err := setRegisters(t.pid, &regs); err != nil {
-		return false, t.ended(err)
+		return false, t.goneError(err)
 	}
 	step("begin")
 	err = t.toEnd(s.at + uint64(len(begin)))
 	return true, err
 }
 
-// sees reports whether the program has the library's file at the same path.
-func (r *running) sees(path string) bool {
+// seesLibrary reports whether the program has the library's file at the same path.
+func (r *running) seesLibrary(path string) bool {
 	ours, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
-	its, err := os.Stat(r.path("root") + path)
+	its, err := os.Stat(r.procPath("root") + path)
 	return err == nil && os.SameFile(ours, its)
 }
 
-// descriptors returns the first number above those of the program's descriptors.
-func (r *running) descriptors() uint64 {
-	names, _ := readNames(r.path("fd")) // none: then it adopts none
+// firstFreeFD returns the first number above those of the program's descriptors.
+func (r *running) firstFreeFD() uint64 {
+	names, _ := readNames(r.procPath("fd")) // none: then it adopts none
 	end := 1
 	for _, name := range names {
 		if fd, err := strconv.Atoi(name); err == nil {
@@ -278,9 +278,9 @@ func readNames(path string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// unchanged reports whether the text where jumps are written is that of the file.
-func (r *running) unchanged(t *tracer) error {
-	f, err := os.Open(r.path("exe"))
+// checkText reports whether the text where jumps are written is that of the file.
+func (r *running) checkText(t *tracer) error {
+	f, err := os.Open(r.procPath("exe"))
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (r *running) unchanged(t *tracer) error {
 		if _, err := f.ReadAt(was[:n], int64(r.program.text.Off+s.at-r.program.text.Addr)); err != nil {
 			return err
 		}
-		if err := t.read(r.base+s.at, is[:n]); err != nil {
+		if err := t.readMemory(r.base+s.at, is[:n]); err != nil {
 			return err
 		}
 		if !bytes.Equal(is[:n], was[:n]) {
@@ -301,17 +301,17 @@ func (r *running) unchanged(t *tracer) error {
 	return nil
 }
 
-// divert has a thread make the tracer's system calls: it learns where the thread is, and writes the
-// frame by which it comes back to that.
-func (r *running) divert(t *tracer) (err error) {
+// divertThread has a thread make the tracer's system calls: it learns where the thread is, and
+// writes the frame by which it comes back to that.
+func (r *running) divertThread(t *tracer) (err error) {
 	t.start = r.threads[t.pid]
-	t.again(&t.start)
+	t.repeatCall(&t.start)
 	if t.blockedMask, err = getBlocked(t.pid); err != nil {
-		return t.ended(err)
+		return t.goneError(err)
 	}
 	fp, err := floatingPoint(t.pid)
 	if err != nil {
-		return t.ended(err)
+		return t.goneError(err)
 	}
 	top := stackOf(&t.start) - redZone
 	if r.program.isGo { // a goroutine's stack may be small
@@ -322,10 +322,10 @@ func (r *running) divert(t *tracer) (err error) {
 	var b []byte
 	t.frame, b = frameOf(&t.start, t.blockedMask, fp, top)
 	t.gate = r.base + r.program.gate
-	if err := t.write(t.frame, b); err != nil {
+	if err := t.writeMemory(t.frame, b); err != nil {
 		return err
 	}
-	return t.ended(setBlocked(t.pid, ^uint64(0))) // a handler would find the library half begun
+	return t.goneError(setBlocked(t.pid, ^uint64(0))) // a handler would find the library half begun
 }
 
 // goStack is how much of the stack that the kernel made Go leaves alone at its lower end.
@@ -333,7 +333,7 @@ const goStack = 48 << 10
 
 // unusedStack returns an address in the stack that the kernel made, below what Go uses of it.
 func (r *running) unusedStack() (uint64, error) {
-	text, err := os.ReadFile(r.path("maps"))
+	text, err := os.ReadFile(r.procPath("maps"))
 	if err != nil {
 		return 0, err
 	}

@@ -42,33 +42,33 @@ func (p *program) findC(f *elffile.File, running bool, dir string) error {
 	if bytes.Contains(text, goSyscall6) { // a goroutine's stack has no room for a hook
 		return errHidden
 	}
-	found, targets, doubt, spaces := sweep(text)
+	found, targets, doubt, spaces := sweepText(text)
 	for at := 0; ; at++ {
 		i := bytes.Index(text[at:], systemCall)
 		if i < 0 {
 			break
 		}
 		at += i
-		if _, known := slices.BinarySearchFunc(found, at, func(c candidate, at int) int { return c.at - at }); !known && doubt.near(at) {
+		if _, known := slices.BinarySearchFunc(found, at, func(c candidate, at int) int { return c.at - at }); !known && doubt.anyBefore(at) {
 			return fmt.Errorf("%w: what is at %#x cannot be read", errForm, p.text.Addr+uint64(at))
 		}
 	}
-	return p.place(text, found, targets, spaces, running)
+	return p.placeJumps(text, found, targets, spaces, running)
 }
 
-// place finds how each system call is replaced.
-func (p *program) place(text []byte, found []candidate, targets marks, spaces []space, running bool) error {
+// placeJumps finds how each system call is replaced.
+func (p *program) placeJumps(text []byte, found []candidate, targets marks, spaces []space, running bool) error {
 	used := make(marks, len(targets)) // by the places so far
 	var missed []string
 	for _, c := range found {
-		nr := c.number(text, targets)
+		nr := c.callNumber(text, targets)
 		if nr >= 0 && neverSockets[nr] || nr == unix.SYS_EXIT && c.afterCall(text) {
 			continue
 		}
 		ways := []func() (site, bool){
-			func() (site, bool) { return c.behind(text, targets) },
-			func() (site, bool) { return c.before(text, targets) },
-			func() (site, bool) { return c.besides(text, targets, used, spaces) },
+			func() (site, bool) { return c.jumpBehind(text, targets) },
+			func() (site, bool) { return c.jumpBefore(text, targets) },
+			func() (site, bool) { return c.jumpBeside(text, targets, used, spaces) },
 		}
 		if running {
 			slices.Reverse(ways)
@@ -88,7 +88,7 @@ func (p *program) place(text []byte, found []candidate, targets marks, spaces []
 			missed = append(missed, fmt.Sprintf("%#x (number %d)", p.text.Addr+uint64(c.at), nr))
 			continue
 		}
-		s.use(used)
+		s.markUsed(used)
 		p.sites = append(p.sites, s)
 	}
 	switch n := len(missed) - 1; {
@@ -99,12 +99,12 @@ func (p *program) place(text []byte, found []candidate, targets marks, spaces []
 	case len(p.sites) == 0:
 		return errNoSites
 	}
-	p.relocate()
+	p.relocateSites()
 	return nil
 }
 
-// relocate turns the places' distances from the text's start into addresses.
-func (p *program) relocate() {
+// relocateSites turns the places' distances from the text's start into addresses.
+func (p *program) relocateSites() {
 	for i := range p.sites {
 		p.sites[i].at += p.text.Addr
 		p.sites[i].via += p.text.Addr
@@ -120,8 +120,8 @@ type marks []uint64
 func (m marks) set(at int)      { m[at/64] |= 1 << (at % 64) }
 func (m marks) has(at int) bool { return m[at/64]>>(at%64)&1 != 0 }
 
-// clear reports whether there is none in from..to.
-func (m marks) clear(from, to int) bool {
+// noneIn reports whether there is none in from..to.
+func (m marks) noneIn(from, to int) bool {
 	for i := from; i < to; i++ {
 		if m.has(i) {
 			return false
@@ -130,9 +130,9 @@ func (m marks) clear(from, to int) bool {
 	return true
 }
 
-// near reports whether there is one among the bytes before.
-func (m marks) near(at int) bool {
-	return !m.clear(max(at-doubtful, 0), at+1)
+// anyBefore reports whether there is one among the bytes before.
+func (m marks) anyBefore(at int) bool {
+	return !m.noneIn(max(at-doubtful, 0), at+1)
 }
 
 // doubtful is how many bytes behind what is no instruction may be read wrong.
@@ -141,20 +141,20 @@ const doubtful = 64
 // space is what a compiler leaves unused between functions.
 type space struct{ from, to int }
 
-// sweep reads all instructions. targets are the places that jumps and calls lead to, doubt those
-// where there is no instruction, spaces those that nobody comes to.
-func sweep(text []byte) (found []candidate, targets, doubt marks, spaces []space) {
+// sweepText reads all instructions. targets are the places that jumps and calls lead to, doubt
+// those where there is no instruction, spaces those that nobody comes to.
+func sweepText(text []byte) (found []candidate, targets, doubt marks, spaces []space) {
 	targets, doubt = make(marks, len(text)/64+1), make(marks, len(text)/64+1)
 	var history [historySize]int
 	ended := false // nobody comes here from the instruction before
 	for at, n := 0, uint(0); at < len(text); n++ {
-		if length := quick(text[at:]); length > 0 && !ended {
+		if length := quickLength(text[at:]); length > 0 && !ended {
 			history[n%historySize] = at
 			at += length
 			continue
 		}
-		in := decode(text[at:])
-		fills := ended && in.fills(text[at:])
+		in := decodeInstruction(text[at:])
+		fills := ended && in.isFiller(text[at:])
 		if last := len(spaces) - 1; fills && last >= 0 && spaces[last].to == at {
 			spaces[last].to += in.len
 		} else if fills {
@@ -195,16 +195,16 @@ var neverSockets = map[int]bool{
 // afterCall reports whether another system call is just before, as where a thread has unmapped its
 // stack and ends.
 func (c candidate) afterCall(text []byte) bool {
-	return slices.ContainsFunc(c.history, func(at int) bool { return decode(text[at:]).kind == system })
+	return slices.ContainsFunc(c.history, func(at int) bool { return decodeInstruction(text[at:]).kind == system })
 }
 
-// number returns the number of the system call, -1: it is not known.
-func (c candidate) number(text []byte, targets marks) int {
+// callNumber returns the number of the system call, -1: it is not known.
+func (c candidate) callNumber(text []byte, targets marks) int {
 	for i := len(c.history) - 1; i >= 0; i-- {
 		at := c.history[i]
 		b := text[at:]
-		in := decode(b)
-		if nr, sets := constant(b, in); sets {
+		in := decodeInstruction(b)
+		if nr, sets := constantIn(b, in); sets {
 			return nr
 		}
 		if in.kind != still && in.kind != relative || changesRAX(b, in) || targets.has(at) {
@@ -214,9 +214,9 @@ func (c candidate) number(text []byte, targets marks) int {
 	return -1
 }
 
-// constant returns the number that an instruction writes to rax. A byte alone is written where the
-// others are zero.
-func constant(b []byte, in instruction) (nr int, sets bool) {
+// constantIn returns the number that an instruction writes to rax. A byte alone is written where
+// the others are zero.
+func constantIn(b []byte, in instruction) (nr int, sets bool) {
 	number := func(at int) int { return int(binary.LittleEndian.Uint32(b[at:])) }
 	switch {
 	case in.kind != still || in.rex&1 != 0:
@@ -254,10 +254,10 @@ func changesRAX(b []byte, in instruction) bool {
 }
 
 // fits reports whether no other place has bytes of this one. Its addresses are the text's yet.
-func (s site) fits(used marks) bool { return used.clear(int(s.at), int(s.at+s.next)) }
+func (s site) fits(used marks) bool { return used.noneIn(int(s.at), int(s.at+s.next)) }
 
-// use marks its bytes.
-func (s site) use(used marks) {
+// markUsed marks its bytes.
+func (s site) markUsed(used marks) {
 	for i := range s.next {
 		used.set(int(s.at + i))
 	}
@@ -268,17 +268,17 @@ func (s site) use(used marks) {
 	}
 }
 
-// behind returns what a jump replaces that begins at the system call, and false if it cannot.
-func (c candidate) behind(text []byte, targets marks) (s site, ok bool) {
+// jumpBehind returns what a jump replaces that begins at the system call, and false if it cannot.
+func (c candidate) jumpBehind(text []byte, targets marks) (s site, ok bool) {
 	at := c.at
 	end, ends := at+len(systemCall), false
 	for end < at+jumpSize {
 		if end >= len(text) {
 			return s, false
 		}
-		in := decode(text[end:])
+		in := decodeInstruction(text[end:])
 		switch {
-		case ends && !in.fills(text[end:]), in.kind == unknown, in.kind == system, in.kind == fixed:
+		case ends && !in.isFiller(text[end:]), in.kind == unknown, in.kind == system, in.kind == fixed:
 			return s, false
 		case !ends:
 			s.moved = append(s.moved, movedInstruction{in, text[end : end+in.len]})
@@ -287,37 +287,38 @@ func (c candidate) behind(text []byte, targets marks) (s site, ok bool) {
 		end += in.len
 	}
 	s.at, s.next, s.ends = uint64(at), uint64(end-at), ends
-	return s, targets.clear(at+1, at+jumpSize)
+	return s, targets.noneIn(at+1, at+jumpSize)
 }
 
-// before returns what a jump replaces that begins before the system call, and false if it cannot.
-func (c candidate) before(text []byte, targets marks) (s site, ok bool) {
+// jumpBefore returns what a jump replaces that begins before the system call, and false if it
+// cannot.
+func (c candidate) jumpBefore(text []byte, targets marks) (s site, ok bool) {
 	end := c.at + len(systemCall)
 	for i := len(c.history) - 1; i >= 0; i-- {
 		at := c.history[i]
-		in := decode(text[at:])
+		in := decodeInstruction(text[at:])
 		if in.kind != still && in.kind != relative {
 			return s, false
 		}
 		s.first = slices.Insert(s.first, 0, movedInstruction{in, text[at : at+in.len]})
 		if end-at >= jumpSize {
 			s.at, s.next = uint64(at), uint64(end-at)
-			return s, targets.clear(at+1, end)
+			return s, targets.noneIn(at+1, end)
 		}
 	}
 	return s, false
 }
 
-// besides returns what replaces a system call by a jump of two bytes, which reaches a space where
-// the jump of five fits, and false if there is none.
-func (c candidate) besides(text []byte, targets, used marks, spaces []space) (s site, ok bool) {
+// jumpBeside returns what replaces a system call by a jump of two bytes, which reaches a space
+// where the jump of five fits, and false if there is none.
+func (c candidate) jumpBeside(text []byte, targets, used marks, spaces []space) (s site, ok bool) {
 	next := c.at + len(systemCall)
-	if c.at+jumpSize > len(text) || !used.clear(c.at, next) {
+	if c.at+jumpSize > len(text) || !used.noneIn(c.at, next) {
 		return s, false
 	}
 	for _, gap := range spaces {
 		for from := gap.from; from+jumpSize <= gap.to; from++ {
-			if from-next == int(int8(from-next)) && targets.clear(from, from+jumpSize) && used.clear(from, from+jumpSize) {
+			if from-next == int(int8(from-next)) && targets.noneIn(from, from+jumpSize) && used.noneIn(from, from+jumpSize) {
 				short := append([]byte{0xeb, byte(from - next)}, text[next:c.at+jumpSize]...)
 				return site{at: uint64(c.at), next: uint64(len(systemCall)), short: short, via: uint64(from)}, true
 			}

@@ -70,7 +70,7 @@ func TestSites(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			path := cProgram(t, variant)
 			d := disassemble(t, path)
-			p, err := find(path, false, "")
+			p, err := findProgram(path, false, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,8 +104,8 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// decode finds the instructions where objdump does, in whole programs. OpenSSL's library has those
-// of all of x86-64's extensions, XOP's among them.
+// decodeInstruction finds the instructions where objdump does, in whole programs. OpenSSL's library
+// has those of all of x86-64's extensions, XOP's among them.
 func TestDecode(t *testing.T) {
 	paths := make(map[string]string)
 	for variant := range cVariants {
@@ -138,10 +138,10 @@ func TestDecode(t *testing.T) {
 			if bytes.HasPrefix(b, []byte{0x0f, 0x0f}) || b[0] == 0x9b { // 3DNow!, which is unknown; fwait
 				continue
 			}
-			in := decode(b)
-			if all++; in.kind != unknown && quick(b) != 0 && quick(b) != in.len || quick(b) != 0 && in.kind != still && in.kind != relative {
+			in := decodeInstruction(b)
+			if all++; in.kind != unknown && quickLength(b) != 0 && quickLength(b) != in.len || quickLength(b) != 0 && in.kind != still && in.kind != relative {
 				wrong++
-				t.Errorf("%s: %#x: %s: %d bytes, quick: %d", variant, at, text, in.len, quick(b))
+				t.Errorf("%s: %#x: %s: %d bytes, quick: %d", variant, at, text, in.len, quickLength(b))
 			}
 			length := int(addresses[i+1] - at)
 			gap := length > len(b) || length > in.len && len(bytes.Trim(b[in.len:length], "\x00")) == 0
@@ -186,10 +186,10 @@ func TestDecodeVector(t *testing.T) {
 		if strings.Contains(name, "rip") {
 			want = relative
 		}
-		if in := decode(long); in.len != len(b) || in.kind != want {
+		if in := decodeInstruction(long); in.len != len(b) || in.kind != want {
 			t.Errorf("%s: %+v, of %d bytes", name, in, len(b))
 		}
-		if n := quick(long); n != 0 && n != len(b) {
+		if n := quickLength(long); n != 0 && n != len(b) {
 			t.Errorf("%s: quick: %d of %d bytes", name, n, len(b))
 		}
 	}
@@ -213,7 +213,7 @@ func TestPutAt(t *testing.T) {
 		{"jmp short", []byte{0xeb, 0xf0}, from + 2 - 0x10, 1},
 		{"call", []byte{0xe8, 0x10, 0, 0, 0}, from + 5 + 0x10, 1},
 	} {
-		in := decode(append(bytes.Clone(c.b), make([]byte, maxInstruction)...))
+		in := decodeInstruction(append(bytes.Clone(c.b), make([]byte, maxInstruction)...))
 		if in.len != len(c.b) {
 			t.Errorf("%s: %d bytes", c.name, in.len)
 			continue
@@ -234,10 +234,10 @@ func TestPutAt(t *testing.T) {
 			t.Errorf("%s: % x leads to %#x, want %#x", c.name, got, leads, c.leads)
 		}
 	}
-	if loop := decode([]byte{0xe2, 0x10, 0, 0}); loop.putAt([]byte{0xe2, 0x10}, from, to) != nil {
+	if loop := decodeInstruction([]byte{0xe2, 0x10, 0, 0}); loop.putAt([]byte{0xe2, 0x10}, from, to) != nil {
 		t.Error("a loop was moved")
 	}
-	if far := decode([]byte{0xe8, 0, 0, 0, 0}); far.putAt([]byte{0xe8, 0, 0, 0, 0}, 0, 1<<33) != nil {
+	if far := decodeInstruction([]byte{0xe8, 0, 0, 0, 0}); far.putAt([]byte{0xe8, 0, 0, 0, 0}, 0, 1<<33) != nil {
 		t.Error("a call was moved too far")
 	}
 }
@@ -261,13 +261,13 @@ func TestForms(t *testing.T) {
 		{"a second call", "\x90" + call + call + "\x90\xc3", false, 0, 0, false},
 	} {
 		text := []byte(c.text)
-		found, targets, _, spaces := sweep(text)
+		found, targets, _, spaces := sweepText(text)
 		if len(found) == 0 {
 			t.Errorf("%s: not found", c.name)
 			continue
 		}
 		p := &program{}
-		err := p.place(text, found[:1], targets, spaces, false)
+		err := p.placeJumps(text, found[:1], targets, spaces, false)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		} else if c.ok && (p.sites[0].at != c.at || p.sites[0].next != c.next || (p.sites[0].short != nil) != c.short) {
@@ -311,8 +311,8 @@ func TestNumber(t *testing.T) {
 		{"another register", "\xb8\x0e\x00\x00\x00\x41\xb8\x08\x00\x00\x00" + call, 14},
 	} {
 		text := []byte(c.text)
-		found, targets, _, _ := sweep(text)
-		if got := found[0].number(text, targets); len(found) != 1 || got != c.want {
+		found, targets, _, _ := sweepText(text)
+		if got := found[0].callNumber(text, targets); len(found) != 1 || got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}

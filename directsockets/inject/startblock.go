@@ -18,11 +18,11 @@ const (
 // address: an argument, the environment without what is no variable of the library, and the
 // auxiliary vector. The program may have written over its own.
 func (r *running) startBlock(at uint64) ([]byte, error) {
-	environ, err := readSome(r.path("environ"), maxEnviron)
+	environ, err := readSome(r.procPath("environ"), maxEnviron)
 	if err != nil {
 		return nil, err
 	}
-	auxv, err := os.ReadFile(r.path("auxv"))
+	auxv, err := os.ReadFile(r.procPath("auxv"))
 	if err != nil {
 		return nil, err
 	}

@@ -21,11 +21,11 @@ const (
 	yamaScope      = "/proc/sys/kernel/yama/ptrace_scope"
 )
 
-// stop stops all threads. Those that begin meanwhile are found as the list is read again.
-func (r *running) stop(deadline time.Time) error {
+// stopThreads stops all threads. Those that begin meanwhile are found as the list is read again.
+func (r *running) stopThreads(deadline time.Time) error {
 	r.threads = make(map[int]registers)
 	for {
-		names, err := readNames(r.path("task"))
+		names, err := readNames(r.procPath("task"))
 		if err != nil {
 			return ErrGone
 		}
@@ -35,13 +35,13 @@ func (r *running) stop(deadline time.Time) error {
 			if _, known := r.threads[tid]; err != nil || known || r.threadEnded(tid) {
 				continue
 			}
-			if err := seize(tid); errors.Is(err, unix.ESRCH) {
+			if err := seizeThread(tid); errors.Is(err, unix.ESRCH) {
 				continue
 			} else if err != nil {
-				return refused(err)
+				return refusalOf(err)
 			}
 			r.threads[tid] = registers{}
-			if err := request(unix.PTRACE_INTERRUPT, tid, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := ptraceRequest(unix.PTRACE_INTERRUPT, tid, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
 			found = append(found, tid)
@@ -53,7 +53,7 @@ func (r *running) stop(deadline time.Time) error {
 		}
 		step("seized")
 		for _, tid := range found {
-			if err := r.stopped(tid, deadline); err != nil {
+			if err := r.awaitStop(tid, deadline); err != nil {
 				return err
 			}
 		}
@@ -62,7 +62,7 @@ func (r *running) stop(deadline time.Time) error {
 
 // threadEnded reports whether a thread, the first of a process say, waits for the others to end.
 func (r *running) threadEnded(tid int) bool {
-	stat, err := os.ReadFile(r.path("task/" + strconv.Itoa(tid) + "/stat"))
+	stat, err := os.ReadFile(r.procPath("task/" + strconv.Itoa(tid) + "/stat"))
 	if err != nil {
 		return true
 	}
@@ -76,18 +76,18 @@ func (r *running) threadEnded(tid int) bool {
 	return state == "Z" || state == "X"
 }
 
-// seize begins to trace a thread, which goes on. Its own rules for system calls do not hold for
-// those of the tracer, if root may say so.
-func seize(tid int) error {
-	err := request(unix.PTRACE_SEIZE, tid, unix.PTRACE_O_TRACESYSGOOD|suspendSeccomp)
+// seizeThread begins to trace a thread, which goes on. Its own rules for system calls do not hold
+// for those of the tracer, if root may say so.
+func seizeThread(tid int) error {
+	err := ptraceRequest(unix.PTRACE_SEIZE, tid, unix.PTRACE_O_TRACESYSGOOD|suspendSeccomp)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
-		err = request(unix.PTRACE_SEIZE, tid, unix.PTRACE_O_TRACESYSGOOD)
+		err = ptraceRequest(unix.PTRACE_SEIZE, tid, unix.PTRACE_O_TRACESYSGOOD)
 	}
 	return err
 }
 
-// refused says why a thread may not be traced.
-func refused(err error) error {
+// refusalOf says why a thread may not be traced.
+func refusalOf(err error) error {
 	if !errors.Is(err, unix.EPERM) {
 		return err
 	}
@@ -97,8 +97,8 @@ func refused(err error) error {
 	return fmt.Errorf("%w: ask as root of this host", ErrPtrace)
 }
 
-// stopped waits until a thread stands still, and reads its registers.
-func (r *running) stopped(tid int, deadline time.Time) error {
+// awaitStop waits until a thread stands still, and reads its registers.
+func (r *running) awaitStop(tid int, deadline time.Time) error {
 	for {
 		var ws unix.WaitStatus
 		pid, err := unix.Wait4(tid, &ws, unix.WALL|unix.WNOHANG, nil)
@@ -127,7 +127,7 @@ func (r *running) stopped(tid int, deadline time.Time) error {
 			r.threads[tid] = regs
 			return nil
 		default: // a signal reaches it first
-			if err := request(unix.PTRACE_CONT, tid, uintptr(ws.StopSignal())); err != nil {
+			if err := ptraceRequest(unix.PTRACE_CONT, tid, uintptr(ws.StopSignal())); err != nil {
 				delete(r.threads, tid)
 				return nil
 			}
@@ -135,27 +135,27 @@ func (r *running) stopped(tid int, deadline time.Time) error {
 	}
 }
 
-// release lets all threads go on. A thread that does not stand still goes on when this process, or
-// this thread of it, ends.
-func (r *running) release() {
+// resumeThreads lets all threads go on. A thread that does not stand still goes on when this
+// process, or this thread of it, ends.
+func (r *running) resumeThreads() {
 	for tid := range r.threads {
-		_ = request(unix.PTRACE_DETACH, tid, 0) // it may be gone
+		_ = ptraceRequest(unix.PTRACE_DETACH, tid, 0) // it may be gone
 	}
 }
 
-// callers returns the threads that may make the tracer's system calls: those that wait in a call
-// which the kernel repeats come last.
-func (r *running) callers(t *tracer) []int {
+// callerThreads returns the threads that may make the tracer's system calls: those that wait in a
+// call which the kernel repeats come last.
+func (r *running) callerThreads(t *tracer) []int {
 	tids := slices.Collect(maps.Keys(r.threads))
 	slices.SortFunc(tids, func(a, b int) int {
 		x, y := r.threads[a], r.threads[b]
-		return cmp.Compare(t.rank(&x), t.rank(&y))
+		return cmp.Compare(t.callerRank(&x), t.callerRank(&y))
 	})
 	return tids
 }
 
-func (t *tracer) rank(regs *registers) int {
-	if t.repeats(regs) {
+func (t *tracer) callerRank(regs *registers) int {
+	if t.isRepeating(regs) {
 		return 1
 	}
 	return 0

@@ -31,7 +31,7 @@ const (
 	stopEvent = 128 // PTRACE_EVENT_STOP
 )
 
-func request(nr, pid int, data uintptr) error {
+func ptraceRequest(nr, pid int, data uintptr) error {
 	_, _, e := unix.Syscall6(unix.SYS_PTRACE, uintptr(nr), uintptr(pid), 0, data, 0, 0)
 	if e != 0 {
 		return os.NewSyscallError("ptrace", e)
@@ -39,15 +39,15 @@ func request(nr, pid int, data uintptr) error {
 	return nil
 }
 
-// wait has the program go on (how is PTRACE_CONT or PTRACE_SYSCALL) until it stops at a system call
-// or for an event of ptrace. Signals reach it, and it may be stopped as any other.
-func (t *tracer) wait(how int) (unix.WaitStatus, error) {
+// continueUntilStop has the program go on (how is PTRACE_CONT or PTRACE_SYSCALL) until it stops at
+// a system call or for an event of ptrace. Signals reach it, and it may be stopped as any other.
+func (t *tracer) continueUntilStop(how int) (unix.WaitStatus, error) {
 	var sig uintptr
 	going := false
 	for {
 		if !going {
-			if err := request(how, t.pid, sig); err != nil {
-				return 0, t.ended(err)
+			if err := ptraceRequest(how, t.pid, sig); err != nil {
+				return 0, t.goneError(err)
 			}
 		}
 		going, sig = false, 0
@@ -67,8 +67,8 @@ func (t *tracer) wait(how int) (unix.WaitStatus, error) {
 			return ws, nil
 		case event == stopEvent:
 			if s := ws.StopSignal(); s == unix.SIGSTOP || s == unix.SIGTSTP || s == unix.SIGTTIN || s == unix.SIGTTOU {
-				if err := request(unix.PTRACE_LISTEN, t.pid, 0); err != nil {
-					return ws, t.ended(err)
+				if err := ptraceRequest(unix.PTRACE_LISTEN, t.pid, 0); err != nil {
+					return ws, t.goneError(err)
 				}
 				going = true
 			}
@@ -78,8 +78,8 @@ func (t *tracer) wait(how int) (unix.WaitStatus, error) {
 	}
 }
 
-// ended turns the error of a process that was killed into ErrGone.
-func (t *tracer) ended(err error) error {
+// goneError turns the error of a process that was killed into ErrGone.
+func (t *tracer) goneError(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return ErrGone
 	}
@@ -92,8 +92,8 @@ const (
 	atSecure = 23
 )
 
-// auxiliary returns a value of the auxiliary vector.
-func auxiliary(b []byte, key uint64) uint64 {
+// auxValue returns a value of the auxiliary vector.
+func auxValue(b []byte, key uint64) uint64 {
 	for ; len(b) >= 16; b = b[16:] {
 		if binary.LittleEndian.Uint64(b) == key {
 			return binary.LittleEndian.Uint64(b[8:])
@@ -102,30 +102,30 @@ func auxiliary(b []byte, key uint64) uint64 {
 	return 0
 }
 
-func (t *tracer) write(at uint64, b []byte) error {
+func (t *tracer) writeMemory(at uint64, b []byte) error {
 	_, err := t.mem.WriteAt(b, int64(at))
 	return err
 }
 
-func (t *tracer) read(at uint64, b []byte) error {
+func (t *tracer) readMemory(at uint64, b []byte) error {
 	_, err := t.mem.ReadAt(b, int64(at))
 	return err
 }
 
-// call has the program make a system call.
-func (t *tracer) call(nr uint64, a ...uint64) (uint64, error) {
+// systemCall has the program make a system call.
+func (t *tracer) systemCall(nr uint64, a ...uint64) (uint64, error) {
 	r := callRegisters(t.start, t.gate, t.frame, nr, a)
 	if err := setRegisters(t.pid, &r); err != nil {
-		return 0, t.ended(err)
+		return 0, t.goneError(err)
 	}
 	for range 2 { // it begins, it ends
-		if _, err := t.wait(unix.PTRACE_SYSCALL); err != nil {
+		if _, err := t.continueUntilStop(unix.PTRACE_SYSCALL); err != nil {
 			return 0, err
 		}
 		step("call")
 	}
 	if err := getRegisters(t.pid, &r); err != nil {
-		return 0, t.ended(err)
+		return 0, t.goneError(err)
 	}
 	rc := resultOf(&r)
 	if -rc < pageSize && rc != 0 {
@@ -137,10 +137,10 @@ func (t *tracer) call(nr uint64, a ...uint64) (uint64, error) {
 // openGate writes the gate, and returns what was there, to be written back.
 func (t *tracer) openGate() (unused []byte, err error) {
 	unused = make([]byte, len(gate))
-	if err := t.read(t.gate, unused); err != nil {
+	if err := t.readMemory(t.gate, unused); err != nil {
 		return nil, err
 	}
-	if err := t.write(t.gate, gate); err != nil {
+	if err := t.writeMemory(t.gate, gate); err != nil {
 		return nil, err
 	}
 	step("gate")
