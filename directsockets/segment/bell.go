@@ -17,7 +17,7 @@ func (e *End) Bell() *os.File { return e.file }
 // arm again before they wait.
 func (e *End) Awake() {
 	e.disarm(armRX | armTX)
-	e.hush()
+	e.drainBell()
 }
 
 // OnHeard has f called, by whoever has RX, when RX has read the doorbell to take a region's
@@ -59,7 +59,7 @@ func (e *End) Full() bool {
 
 func (e *End) isFull() bool { return (e.attention.Word()>>numberShift-e.hushed)&numbers > e.unread }
 
-func (e *End) hush() {
+func (e *End) drainBell() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.bell < 0 {
@@ -101,13 +101,13 @@ func (e *End) armFlag(flag uint32) {
 	e.attention.Change(1<<numberShift, 0, flag)
 	e.mu.Unlock()
 	// The flag is looked at after attention is written, not before (fence.go).
-	if e.expedites() && e.peer.flags.Load()&flagFences == 0 {
+	if e.sleeperExpedites() && e.peer.flags.Load()&flagFences == 0 {
 		shm.Membarrier()
 	}
 }
 
-// expedites reports whether a sleeper of this side calls membarrier.
-func (e *End) expedites() bool { return e.register && e.relation.Load() != relationFence }
+// sleeperExpedites reports whether a sleeper of this side calls membarrier.
+func (e *End) sleeperExpedites() bool { return e.register && e.relation.Load() != relationFence }
 
 func (e *End) disarm(flags uint32) {
 	e.mu.Lock()
@@ -117,26 +117,26 @@ func (e *End) disarm(flags uint32) {
 	}
 }
 
-// barrier separates what is published from a look at the peer's attention.
-func (e *End) barrier() {
+// fencePublished separates what is published from a look at the peer's attention.
+func (e *End) fencePublished() {
 	if e.relation.Load() != relationExpedited || e.fences.Load() {
 		e.dummy.Store(0)
 	}
 }
 
-// wake rings if the peer has armed flag, once for each arming, and reports whether it did. rung is
-// the last attention word that was rung for.
-func (e *End) wake(attention, flag uint32, rung *uint64) (rang bool) {
+// wakePeer rings if the peer has armed flag, once for each arming, and reports whether it did. rung
+// is the last attention word that was rung for.
+func (e *End) wakePeer(attention, flag uint32, rung *uint64) (rang bool) {
 	number := uint64(attention)>>numberShift | 1<<32
 	if attention&flag == 0 || number == *rung {
 		return false
 	}
 	*rung = number
-	e.ring()
+	e.ringBell()
 	return true
 }
 
-func (e *End) ring() {
+func (e *End) ringBell() {
 	e.mu.Lock()
 	if e.bell >= 0 && !e.bad.Load() {
 		shm.Ring(e.bell)
@@ -147,8 +147,8 @@ func (e *End) ring() {
 
 func (e *End) wakeUps() { e.count[WakeUps].Add(1) }
 
-// raise sets flags of the attention word, and wakes the peer to see them.
-func (e *End) raise(flags uint32) {
+// raiseFlags sets flags of the attention word, and wakes the peer to see them.
+func (e *End) raiseFlags(flags uint32) {
 	if e.bad.Load() {
 		return
 	}
@@ -159,8 +159,8 @@ func (e *End) raise(flags uint32) {
 	e.ringIfArmed()
 }
 
-// lower clears flags.
-func (e *End) lower(flags uint32) {
+// lowerFlags clears flags.
+func (e *End) lowerFlags(flags uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.attention.Change(0, flags, 0)
@@ -170,6 +170,6 @@ func (e *End) lower(flags uint32) {
 func (e *End) ringIfArmed() {
 	e.dummy.Store(0)
 	if e.peer.attention.Load()&(armRX|armTX) != 0 {
-		e.ring()
+		e.ringBell()
 	}
 }

@@ -26,8 +26,8 @@ const (
 const networkCut = 1
 
 // Cut tells both ends of the segment in a file, if want wants it, that the network is cut: what
-// they send from then on goes over the shadow. heed: both look at that. It writes 8 bytes, without
-// a mapping, and is not for the ends' own use.
+// they send from then on goes over the shadow. heedBroker: both look at that. It writes 8 bytes,
+// without a mapping, and is not for the ends' own use.
 func Cut(fd int, want func(Info) bool) (of Info, heed bool, err error) {
 	var b [headLen]byte
 	var h header
@@ -82,23 +82,23 @@ var onForGood atomic.Uint64
 // Call it before use.
 func (e *End) HeedSwitch(word *atomic.Uint64) { e.off = word }
 
-// switched reports whether the broker has switched the connection off.
-func (e *End) switched() bool { return SwitchedOff(e.off) }
+// switchedOff reports whether the broker has switched the connection off.
+func (e *End) switchedOff() bool { return SwitchedOff(e.off) }
 
 // heedChange tells the peer what the broker says, if that has changed.
 func (e *End) heedChange() {
-	if e.switched() != e.toldOff.Load() {
-		e.heed()
+	if e.switchedOff() != e.toldOff.Load() {
+		e.heedBroker()
 	}
 }
 
-// heed tells the peer what the broker says.
-func (e *End) heed() {
+// heedBroker tells the peer what the broker says.
+func (e *End) heedBroker() {
 	if e.bad.Load() {
 		return
 	}
 	e.mu.Lock()
-	off := e.switched()
+	off := e.switchedOff()
 	if e.toldOff.Store(off); off {
 		e.attention.Change(0, 0, offFlag)
 	} else {

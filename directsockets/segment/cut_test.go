@@ -102,7 +102,7 @@ func TestSwitchedOff(t *testing.T) {
 			t.Error("not both ends know why")
 		}
 		word.Store(0)
-		if heeding.heed(); c.Back() != 0 || s.Back() != 0 {
+		if heeding.heedBroker(); c.Back() != 0 || s.Back() != 0 {
 			t.Error("it is on again, and not both ends know")
 		}
 	}
@@ -120,15 +120,15 @@ func TestFallenBackNodeLost(t *testing.T) {
 		if err := s.FallBack(); err != nil {
 			t.Fatal(err)
 		}
-		demote, err := node.slot()
+		demote, err := node.nextSlot()
 		if err != nil {
 			t.Fatal(err)
 		}
 		node.publish(demote, TagDemote, 0)
 		if stands {
-			node.raise(standsFlag)
+			node.raiseFlags(standsFlag)
 		}
-		node.raise(closedFlag | resetFlag)
+		node.raiseFlags(closedFlag | resetFlag)
 		b := make([]byte, 100)
 		if !s.Resume(false) {
 			t.Fatal("it waits for the peer")

@@ -103,8 +103,8 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 		e.file = os.NewFile(uintptr(bell), "doorbell")
 	}
 	e.Tune(Tuning{})
-	e.tx.init(s.queue(side), s.stamps(side), s.ring(side))
-	e.rx.init(s.queue(1-side), s.ring(1-side))
+	e.tx.init(s.veloQueue(side), s.sendStamps(side), s.rmaRing(side))
+	e.rx.init(s.veloQueue(1-side), s.rmaRing(1-side))
 	count.Set(RingSize, uint64(s.head.ring))
 	flags := uint32(flagZCopy | flagHeeds | flagPauses)
 	if e.register {
@@ -150,13 +150,13 @@ func (e *End) Attach() error {
 	case s == StateWithdrawn:
 		return ErrClosed
 	case s != StateOffered:
-		return e.breach()
+		return e.endOnBreach()
 	}
 	if e.Awake(); e.gone.Load() {
 		return ErrClosed
 	}
 	if !e.Relayed() {
-		e.relate()
+		e.readPeerBarriers()
 	}
 	e.own.state.Store(uint32(StateAttached))
 	e.ringIfArmed()
@@ -172,12 +172,12 @@ func (e *End) Attached() bool {
 	if e.PeerState() != StateAttached {
 		return false
 	}
-	e.relate()
+	e.readPeerBarriers()
 	return true
 }
 
-// relate reads which barriers the peer uses. Its flags are set before its state.
-func (e *End) relate() {
+// readPeerBarriers reads which barriers the peer uses. Its flags are set before its state.
+func (e *End) readPeerBarriers() {
 	shm.Observe()
 	r := uint32(relationFence)
 	if e.register && e.peer.flags.Load()&flagExpedited != 0 {
@@ -199,7 +199,7 @@ func (e *End) Withdraw() {
 func (e *End) PeerState() State {
 	s := State(e.peer.state.Load())
 	if s > StateWithdrawn {
-		_ = e.breach()
+		_ = e.endOnBreach()
 		return StateNone
 	}
 	return s
@@ -211,11 +211,11 @@ func (e *End) Err() error {
 	if e.bad.Load() {
 		return ErrCorrupt
 	}
-	return e.departed(e.peer.attention.Load())
+	return e.departureError(e.peer.attention.Load())
 }
 
-// departed is ErrReset or ErrClosed if the peer, whose attention word is a, has gone.
-func (e *End) departed(a uint32) error {
+// departureError is ErrReset or ErrClosed if the peer, whose attention word is a, has gone.
+func (e *End) departureError(a uint32) error {
 	switch {
 	case a&resetFlag != 0:
 		return ErrReset
@@ -262,8 +262,8 @@ func (e *End) Relayed() bool { return e.peer.flags.Load()&flagRelayed != 0 }
 // asks for it.
 func (e *End) Hardware() bool { return e.peer.flags.Load()&flagHardware != 0 }
 
-// breach ends the use of the segment. The peer finds its doorbell at end of file.
-func (e *End) breach() error {
+// endOnBreach ends the use of the segment. The peer finds its doorbell at end of file.
+func (e *End) endOnBreach() error {
 	if !e.bad.Swap(true) {
 		e.mu.Lock()
 		if e.bell >= 0 {

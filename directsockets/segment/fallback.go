@@ -17,7 +17,7 @@ func (e *End) FallBack() error {
 		return ErrCorrupt
 	case r.phase == phaseDemoted:
 		return nil
-	case r.phase == phaseEnded || e.Err() != nil || e.ending(TagShutdown, TagDemote): // PAUSE would be followed by PROMOTE
+	case r.phase == phaseEnded || e.Err() != nil || e.firstEndIs(TagShutdown, TagDemote): // PAUSE would be followed by PROMOTE
 		return ErrEnding
 	case !e.WithdrawSink():
 		return ErrAgain
@@ -27,7 +27,7 @@ func (e *End) FallBack() error {
 	e.returnSlots()
 	e.own.fallbackSlot.Store(r.count)
 	e.own.fallbackOff.Store(uint32(r.curLen - r.cur.Len()))
-	e.raise(fallenBackFlag)
+	e.raiseFlags(fallenBackFlag)
 	return nil
 }
 
@@ -42,7 +42,7 @@ func (e *End) Resume(ended bool) bool {
 		return false
 	}
 	// The flag is looked at last: it may be of an earlier PAUSE.
-	if e.Err() == nil && !ended && (!e.ending(ends...) || e.peer.attention.Load()&standsFlag == 0) {
+	if e.Err() == nil && !ended && (!e.firstEndIs(ends...) || e.peer.attention.Load()&standsFlag == 0) {
 		return false
 	}
 	if e.PeerReturned() { // looked at after the end was found
@@ -62,12 +62,12 @@ func (e *End) Left() (from, until uint64, err error) {
 	}
 	r.fallenBack = false
 	if r.count == r.start { // fallen back before PROMOTE was looked at
-		w, s, ok := e.status()
+		w, s, ok := e.nextStatus()
 		if !ok {
 			return 0, 0, nil
 		}
 		if w.tag() != TagPromote || w.len() != promoteLen {
-			return 0, 0, e.breach()
+			return 0, 0, e.endOnBreach()
 		}
 		var b [promoteLen]byte
 		s.Payload().CopyTo(b[:])
@@ -89,7 +89,7 @@ func (e *End) Left() (from, until uint64, err error) {
 		return !impossible
 	})
 	if r.left < off || impossible || r.promoted > math.MaxInt64 {
-		return 0, 0, e.breach()
+		return 0, 0, e.endOnBreach()
 	}
 	r.left -= off
 	return r.promoted, r.promoted + r.left, nil
@@ -101,15 +101,15 @@ func (e *End) Left() (from, until uint64, err error) {
 func (e *End) Rest(skip uint64, reset bool) error {
 	r := &e.rx
 	if e.bad.Load() || skip > r.left {
-		return e.breach()
+		return e.endOnBreach()
 	}
 	r.left -= skip
 	for skip > 0 {
-		if r.cur.Len() == 0 && e.message() != nil {
-			return e.breach()
+		if r.cur.Len() == 0 && e.openMessage() != nil {
+			return e.endOnBreach()
 		}
 		k := min(skip, uint64(r.cur.Len()))
-		e.skip(int(k))
+		e.skipBytes(int(k))
 		skip -= k
 	}
 	r.changed = reset
@@ -124,13 +124,13 @@ func (e *End) RecvRest(p []byte) (n int, err error) {
 		switch {
 		case e.bad.Load():
 			err = ErrCorrupt
-		case r.cur.Len() == 0 && e.message() != nil:
-			err = e.breach()
+		case r.cur.Len() == 0 && e.openMessage() != nil:
+			err = e.endOnBreach()
 		case r.changed && r.get:
 			err = ErrReset
 		default:
 			k := r.cur.Part(0, int(min(uint64(r.cur.Len()), r.left))).CopyTo(p[n:])
-			e.took(k)
+			e.noteTaken(k)
 			n += k
 			r.left -= uint64(k)
 		}
@@ -169,7 +169,7 @@ func (e *End) Readable() int {
 
 // Ending reports whether the queue holds the end of the direction, or the peer has gone: nothing
 // can be returned to TCP any more. It belongs to RX.
-func (e *End) Ending() bool { return e.ending(ends...) || e.Err() != nil }
+func (e *End) Ending() bool { return e.firstEndIs(ends...) || e.Err() != nil }
 
 // Hears has a peer that sleeps look once, and reports whether it has: then it will see FALLEN_BACK.
 // It belongs to RX.
@@ -181,7 +181,7 @@ func (e *End) Hears() bool {
 	}
 	if a&(armRX|armTX) != 0 {
 		r.called = uint64(a)>>numberShift | 1<<32
-		e.ring()
+		e.ringBell()
 	}
 	return false
 }
@@ -189,8 +189,8 @@ func (e *End) Hears() bool {
 // ends are the messages after which nothing follows in the queue, or, of PAUSE, not yet.
 var ends = []Tag{TagShutdown, TagDemote, TagPause}
 
-// ending reports whether the first of ends in the queue is one of tags.
-func (e *End) ending(tags ...Tag) (found bool) {
+// firstEndIs reports whether the first of ends in the queue is one of tags.
+func (e *End) firstEndIs(tags ...Tag) (found bool) {
 	e.scanMessages(func(tag Tag, _ int) bool {
 		found = slices.Contains(tags, tag)
 		return !slices.Contains(ends, tag)

@@ -32,8 +32,8 @@ type rings struct {
 	row  int    // how many have come soon after each other
 }
 
-// rang is called after a message has rung. It belongs to TX.
-func (e *End) rang() {
+// noteRung is called after a message has rung. It belongs to TX.
+func (e *End) noteRung() {
 	r := &e.tx.rings
 	if e.tx.sent-r.last > often {
 		r.row = 0

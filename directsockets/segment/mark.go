@@ -57,7 +57,7 @@ func (r *Relay) Mark() (m Mark, err error) {
 	if m.Has(MarkFallenBack) {
 		m.Slot, m.Off = e.peer.fallbackSlot.Load(), e.peer.fallbackOff.Load()
 		if m.Slot > e.tx.sent || m.Off > maxRMA || m.Off > 0 && m.Slot == e.tx.sent {
-			return m, e.breach()
+			return m, e.endOnBreach()
 		}
 	}
 	return m, nil
@@ -70,7 +70,7 @@ func (r *Relay) Say(m Mark) error {
 	if m.Has(MarkFallenBack) && (m.Slot-r.given > r.out.count-r.given || m.Off > maxRMA || m.Off > 0 && m.Slot == r.out.count) {
 		return fmt.Errorf("%w: fallen back at message %d of %d, byte %d", ErrRelay, m.Slot, r.out.count, m.Off)
 	}
-	r.lower(passing &^ m.Flags)
+	r.lowerMarks(passing &^ m.Flags)
 	flags := m.Flags & carried &^ r.said &^ parting
 	if flags&MarkFallenBack != 0 {
 		e.own.fallbackSlot.Store(m.Slot)
@@ -78,7 +78,7 @@ func (r *Relay) Say(m Mark) error {
 	}
 	if flags != 0 {
 		r.said |= flags
-		e.raise(uint32(flags))
+		e.raiseFlags(uint32(flags))
 	}
 	return nil
 }
@@ -86,16 +86,16 @@ func (r *Relay) Say(m Mark) error {
 // SayOff tells the program here that the far one is switched off, as Say does.
 func (r *Relay) SayOff() {
 	r.said |= MarkOff
-	r.e.raise(offFlag)
+	r.e.raiseFlags(offFlag)
 }
 
 // Said reports whether the program here was told a flag, and that was not taken back.
 func (r *Relay) Said(f MarkFlags) bool { return r.said&f != 0 }
 
-// lower takes back what Say has told.
-func (r *Relay) lower(flags MarkFlags) {
+// lowerMarks takes back what Say has told.
+func (r *Relay) lowerMarks(flags MarkFlags) {
 	if flags &= r.said; flags != 0 {
 		r.said &^= flags
-		r.e.lower(uint32(flags))
+		r.e.lowerFlags(uint32(flags))
 	}
 }

@@ -328,7 +328,7 @@ func modelRound(t *testing.T, rng *rand.Rand, seen *modelSeen, fault leaveFault)
 			}
 		}
 		if fault == leavePublishes && c.tx.back.begun && c.tx.phase == phaseDirect && len(rest) > 0 {
-			if slot, err := c.slot(); err == nil {
+			if slot, err := c.nextSlot(); err == nil {
 				slot.Payload().Fill(rest[:1])
 				c.publish(slot, TagVELOLast, 1)
 				rest = rest[1:]

@@ -61,7 +61,7 @@ func (e *End) giveBack() {
 	case n < 2:
 		p.turn = math.MaxUint64
 		return
-	case quiet && (!e.credit() || t.consumed < page*pageSlots):
+	case quiet && (!e.readCredit() || t.consumed < page*pageSlots):
 		p.turn = t.sent + settled
 		return
 	}

@@ -45,8 +45,8 @@ func NewRegion(size int) (*Region, error) {
 // its hands.
 func (r *Region) Bytes() []byte { return r.mem.Exposed() }
 
-// memory is the same for the package.
-func (r *Region) memory() foreign.Memory { return r.mem.Memory() }
+// foreignMemory is the same for the package.
+func (r *Region) foreignMemory() foreign.Memory { return r.mem.Memory() }
 
 // Offset is where b begins in the region; false unless all of b is in it.
 func (r *Region) Offset(b []byte) (int, bool) { return r.mem.Offset(b) }
@@ -66,7 +66,7 @@ func (e *End) ZCopy() bool { return e.Attached() && e.peer.flags.Load()&flagZCop
 // Share sends r to the peer, unless it was sent before, and returns its number.
 // ErrAgain: no slot is free. It belongs to TX.
 func (e *End) Share(r *Region) (uint32, error) {
-	if err := e.sendable(); err != nil {
+	if err := e.dataError(); err != nil {
 		return 0, err
 	}
 	o := &e.tx.regions
@@ -79,7 +79,7 @@ func (e *End) Share(r *Region) (uint32, error) {
 	if len(o.list) == maxRegions {
 		return 0, ErrRegions
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return 0, err
 	}
@@ -97,7 +97,7 @@ func (e *End) Share(r *Region) (uint32, error) {
 	p.PutUint32(regionNumberOff+4, 0)
 	p.PutUint64(regionSizeOff, uint64(r.mem.Len()))
 	e.publish(s, TagRegion, regionLen)
-	e.published()
+	e.wakeReader()
 	return n, nil
 }
 
@@ -124,7 +124,7 @@ func (e *End) SendRegion(r *Region, off, n int) (ticket uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +132,7 @@ func (e *End) SendRegion(r *Region, off, n int) (ticket uint64, err error) {
 	e.putInfo(s, rmaInfo{mode: modeGet, region: number, size: uint64(n), place: uint64(off)})
 	e.count.Add(SentDirect, uint64(n))
 	e.count.Add(ZCopySent, uint64(n))
-	e.published()
+	e.wakeReader()
 	return ticket, nil
 }
 
@@ -145,9 +145,9 @@ func (e *End) Taken(ticket uint64) (bool, error) {
 	if e.tx.consumed > ticket {
 		return true, nil
 	}
-	err := e.interrupted() // read before the peer's count
-	if !e.credit() {
-		return false, e.breach()
+	err := e.interruptError() // read before the peer's count
+	if !e.readCredit() {
+		return false, e.endOnBreach()
 	}
 	if e.tx.consumed > ticket {
 		return true, nil
@@ -165,13 +165,13 @@ func (e *End) ArmTaken(ticket uint64) (ready bool) {
 	return true
 }
 
-// region maps a region of the peer's, of which its REGION speaks. False: it cannot
+// mapRegion maps a region of the peer's, of which its REGION speaks. False: it cannot
 // be.
-func (e *End) region(p foreign.Memory) bool {
+func (e *End) mapRegion(p foreign.Memory) bool {
 	var b [regionLen]byte
 	p.CopyTo(b[:])
 	number, size := binary.LittleEndian.Uint32(b[regionNumberOff:]), binary.LittleEndian.Uint64(b[regionSizeOff:])
-	if number < 1 || number > maxRegions || size < 1 || size > maxRegion || e.inbound(number).Len() != 0 {
+	if number < 1 || number > maxRegions || size < 1 || size > maxRegion || e.inboundRegion(number).Len() != 0 {
 		return false
 	}
 	fd := e.passedDescriptor()
@@ -194,7 +194,7 @@ func (e *End) region(p foreign.Memory) bool {
 
 // passedDescriptor is the first descriptor that came over the doorbell; -1 if none did.
 func (e *End) passedDescriptor() int {
-	e.hush()
+	e.drainBell()
 	if e.heard != nil {
 		e.heard()
 	}
@@ -208,8 +208,8 @@ func (e *End) passedDescriptor() int {
 	return fd
 }
 
-// inbound is the memory of a region of the peer's; empty if there is none.
-func (e *End) inbound(number uint32) foreign.Memory {
+// inboundRegion is the memory of a region of the peer's; empty if there is none.
+func (e *End) inboundRegion(number uint32) foreign.Memory {
 	list := e.regions.Load()
 	if list == nil || number < 1 || number > maxRegions {
 		return foreign.Memory{}

@@ -32,7 +32,7 @@ type Relay struct {
 	given   uint64        // messages of out that the far program has consumed: their slots are free
 	freed   uint64        // bytes of the ring of out that the far program has freed
 	quiet   atomic.Uint64 // see Quiet
-	rung    uint64        // see wake
+	rung    uint64        // see wakePeer
 	said    MarkFlags     // what Say has told
 	// parted: Part has had the program go back to TCP, which is never taken back. partedAt is how
 	// many messages of out came before; the rest goes on the shadow.
@@ -53,7 +53,7 @@ func (m *Message) Payload() []byte { return m.Data[:m.Len] }
 
 // Place is where in the ring the data of an RMA_INFO is. It is for messages that Take has
 // returned or Put has taken.
-func (m *Message) Place() (off, n int) { return place(m.Data[:rmaLen]) }
+func (m *Message) Place() (off, n int) { return placeOf(m.Data[:rmaLen]) }
 
 // ParsePlace returns where in a ring of some bytes the data of an RMA_INFO is. False: it cannot be
 // there.
@@ -69,7 +69,7 @@ func ParsePlace(p []byte, ring int) (off, n int, ok bool) {
 	return int(at), n, true
 }
 
-func place(p []byte) (off, n int) {
+func placeOf(p []byte) (off, n int) {
 	return int(binary.LittleEndian.Uint64(p[rmaPlaceOff:])), int(binary.LittleEndian.Uint32(p[rmaLenOff:]))
 }
 
@@ -222,7 +222,7 @@ func (r *Relay) UserTimeout() time.Duration {
 
 // Waiting reports whether the program has sent what Take has not taken.
 func (r *Relay) Waiting() bool {
-	_, _, ok := r.e.status()
+	_, _, ok := r.e.nextStatus()
 	return ok
 }
 
@@ -253,7 +253,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 		if r.out.phase != laneOver {
 			e.own.fallbackSlot.Store(r.out.count)
 			e.own.fallbackOff.Store(0)
-			e.raise(fallenBackFlag)
+			e.raiseFlags(fallenBackFlag)
 		}
 	}
 	switch {
@@ -268,7 +268,7 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 	// After each message that it sends behind this barrier, the program looks for FALLEN_BACK.
 	e.armFlag(armRX)
 	returned := e.PeerReturned()
-	_, _, more := e.status()
+	_, _, more := e.nextStatus()
 	if r.parted {
 		return MarkStands, returned || !more
 	}
@@ -295,17 +295,17 @@ func (r *Relay) Take(m *Message) (ok bool, err error) {
 	if r.hasParted() {
 		return false, nil
 	}
-	w, s, ok := e.status()
+	w, s, ok := e.nextStatus()
 	if !ok {
 		return false, nil
 	}
 	m.Tag, m.Len = w.tag(), w.len()
 	if m.Len > MaxVELO {
-		return false, e.breach()
+		return false, e.endOnBreach()
 	}
 	s.Payload().Part(0, m.Len).CopyTo(m.Data[:])
 	if !r.out.countMessage(m.Tag, m.Payload()) {
-		return false, e.breach()
+		return false, e.endOnBreach()
 	}
 	e.rx.count++
 	return true, nil
@@ -328,14 +328,14 @@ func (r *Relay) Rewind(count, advances uint64) (bytes uint64, err error) {
 		return 0, fmt.Errorf("%w: %d messages and %d bytes have come of %d and %d", ErrRelay, count, advances, o.count, o.advances)
 	}
 	for r.e.rx.count = count; r.e.rx.count < o.count; r.e.rx.count++ {
-		w, s, _ := r.e.status()
+		w, s, _ := r.e.nextStatus()
 		switch w.tag() {
 		case TagVELO, TagVELOLast:
 			bytes += uint64(min(w.len(), MaxVELO))
 		case TagRMAInfo:
 			var p [rmaLen]byte
 			s.Payload().CopyTo(p[:])
-			_, n := place(p[:])
+			_, n := placeOf(p[:])
 			bytes += uint64(n)
 		}
 	}
@@ -367,14 +367,14 @@ func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes
 		return p, 0, 0, nil
 	}
 	for messages < most && cap(p)-len(p) >= PackHead+MaxVELO {
-		w, s, ok := e.status()
+		w, s, ok := e.nextStatus()
 		tag, n := w.tag(), w.len()
 		if !ok || tag != TagVELO && tag != TagVELOLast {
 			break
 		}
 		at := len(p)
 		if n < 1 || n > MaxVELO || r.out.phase != laneDirect {
-			return p, messages, bytes, e.breach()
+			return p, messages, bytes, e.endOnBreach()
 		}
 		p = p[:at+PackHead+n]
 		binary.LittleEndian.PutUint32(p[at:], uint32(tag)|uint32(stamp)<<8|uint32(n)<<16)
@@ -432,9 +432,9 @@ func (r *Relay) GiveBack(consumed, freed uint64) error {
 	}
 	shm.Release(e.own.freed, freed)
 	shm.Release(e.own.consumed, consumed)
-	e.barrier()
+	e.fencePublished()
 	if a := e.peer.attention.Load(); a&armTX != 0 {
-		e.wake(a, armTX, &r.rung)
+		e.wakePeer(a, armTX, &r.rung)
 	}
 	return nil
 }
@@ -449,15 +449,15 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 	}
 	var data []byte
 	if tag == TagRMAInfo { // the far side knows of what was given back
-		if !e.credit() {
-			return 0, e.breach()
+		if !e.readCredit() {
+			return 0, e.endOnBreach()
 		}
 		r.in.freed = e.tx.freed
 		if len(p) > rmaLen {
 			p, data = p[:rmaLen], p[rmaLen:]
 		}
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	switch {
 	case err == ErrAgain:
 		return 0, fmt.Errorf("%w: message %d does not fit into the queue", ErrRelay, r.in.count)
@@ -468,14 +468,14 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 	}
 	switch tag {
 	case TagPromote: // STANDS was for the PAUSE before it
-		r.lower(MarkStands)
+		r.lowerMarks(MarkStands)
 	case TagPause:
 		e.own.flags.Or(flagHolds)
 	case TagVELO, TagVELOLast:
 		n = len(p)
 	case TagRMAInfo:
 		off := 0
-		if off, n = place(p); len(data) > 0 {
+		if off, n = placeOf(p); len(data) > 0 {
 			if len(data) != n {
 				return 0, fmt.Errorf("%w: %d bytes for an RMA_INFO of %d", ErrRelay, len(data), n)
 			}
@@ -491,7 +491,7 @@ func (r *Relay) Put(tag Tag, p []byte) (n int, err error) {
 // Delivered copies the data of an RMA_INFO that Put has taken to data, which has as much
 // room.
 func (r *Relay) Delivered(info, data []byte) {
-	off, n := place(info)
+	off, n := placeOf(info)
 	r.e.tx.mem.Part(off, n).CopyTo(data)
 }
 
@@ -499,7 +499,7 @@ func (r *Relay) Delivered(info, data []byte) {
 func (r *Relay) Side() Side { return r.e.side }
 
 // Tell wakes the program if it waits for what Put has put there.
-func (r *Relay) Tell() { r.e.published() }
+func (r *Relay) Tell() { r.e.wakeReader() }
 
 // Returned is what the program has consumed of what was put there: messages, and bytes of
 // the ring. PAUSE counts after Resume.
@@ -507,8 +507,8 @@ func (r *Relay) Returned() (consumed, freed uint64, err error) {
 	if r.e.bad.Load() {
 		return 0, 0, ErrCorrupt
 	}
-	if !r.e.credit() {
-		return 0, 0, r.e.breach()
+	if !r.e.readCredit() {
+		return 0, 0, r.e.endOnBreach()
 	}
 	consumed = r.e.tx.consumed
 	if r.in.phase == lanePaused && consumed == r.in.count {
@@ -553,7 +553,7 @@ func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
 		flags |= armTX
 	}
 	e.armFlag(flags)
-	if _, _, ok := e.status(); ok && !r.hasParted() || e.bad.Load() {
+	if _, _, ok := e.nextStatus(); ok && !r.hasParted() || e.bad.Load() {
 		return true
 	}
 	if r.parted && e.PeerReturned() { // Part wants to know
@@ -563,7 +563,7 @@ func (r *Relay) Arm(space bool, seen Mark) (ready bool) {
 		return true
 	}
 	consumed, freed := e.tx.consumed, e.tx.freed
-	return space && (!e.credit() || consumed != e.tx.consumed || freed != e.tx.freed)
+	return space && (!e.readCredit() || consumed != e.tx.consumed || freed != e.tx.freed)
 }
 
 // Bell lends the descriptor of the doorbell until Close; -1: it is closed. When it is

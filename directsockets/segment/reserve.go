@@ -13,17 +13,17 @@ func (e *End) Reserve(n int) (m foreign.Memory, err error) {
 	if now := shm.Ticks(); int64(now-t.looked) >= lookEvery || now == 0 && t.sent%lookAfter == 0 {
 		e.checkPeerAlive(now)
 	}
-	if err := e.sendable(); err != nil {
+	if err := e.dataError(); err != nil {
 		return m, err
 	}
 	t.want = 0
-	if _, err := e.slot(); err != nil {
+	if _, err := e.nextSlot(); err != nil {
 		return m, err
 	}
 	got, skip := e.findRoom(min(n, e.tuning.Chunk))
 	switch {
 	case got < 0:
-		return m, e.breach()
+		return m, e.endOnBreach()
 	case got == 0:
 		t.want = min(n, minChunk)
 		return m, ErrAgain
@@ -43,7 +43,7 @@ func (e *End) Commit(n int) error {
 	if e.bad.Load() {
 		return ErrCorrupt
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (e *End) Commit(n int) error {
 	}
 	e.count.Add(SentDirect, uint64(n))
 	e.count.Set(RingUsed, t.put-t.freed)
-	e.published()
+	e.wakeReader()
 	e.keepMapped()
 	return nil
 }

@@ -34,15 +34,15 @@ func (e *End) ReturnToTCP(write func(p []byte) (int, error)) error {
 		}
 		slot, off := e.peer.fallbackSlot.Load(), e.peer.fallbackOff.Load()
 		if t.sent-slot > t.sent-t.consumed || off > maxRMA || off > 0 && slot == t.sent {
-			return e.breach()
+			return e.endOnBreach()
 		}
 		*b = returning{begun: true, count: slot, off: int(off)}
-		e.raise(returnedFlag) // before the first byte on the shadow
+		e.raiseFlags(returnedFlag) // before the first byte on the shadow
 	}
 	for t.phase != phaseDemoted && b.count != t.sent {
-		data, last, err := e.unconsumed(b.count)
+		data, last, err := e.unconsumedMessage(b.count)
 		if err != nil || b.off > data.Len() {
-			return e.breach()
+			return e.endOnBreach()
 		}
 		if last {
 			break
@@ -63,9 +63,9 @@ func (e *End) ReturnToTCP(write func(p []byte) (int, error)) error {
 	return nil
 }
 
-// unconsumed is the data of a message that was sent: empty for one that has none.
+// unconsumedMessage is the data of a message that was sent: empty for one that has none.
 // The peer can write to it, too. last: the direction ended there.
-func (e *End) unconsumed(count uint64) (data foreign.Memory, last bool, err error) {
+func (e *End) unconsumedMessage(count uint64) (data foreign.Memory, last bool, err error) {
 	t := &e.tx
 	s := &t.queue[count&uint64(len(t.queue)-1)]
 	w := word(s.Status.Load())
@@ -81,7 +81,7 @@ func (e *End) unconsumed(count uint64) (data foreign.Memory, last bool, err erro
 			return t.mem.Part(int(info.place), int(info.size)), false, nil
 		}
 		if i := uint64(info.region) - 1; info.mode == modeGet && i < uint64(len(t.regions.list)) {
-			if mem := t.regions.list[i].memory(); info.liesWithin(uint64(mem.Len())) {
+			if mem := t.regions.list[i].foreignMemory(); info.liesWithin(uint64(mem.Len())) {
 				return mem.Part(int(info.place), int(info.size)), false, nil
 			}
 		}

@@ -21,7 +21,7 @@ type rx struct {
 	given    uint64 // count that the peer knows
 	freed    uint64 // sum of the advances consumed
 	freedOut uint64 // sum that the peer knows
-	rung     uint64 // see wake
+	rung     uint64 // see wakePeer
 	promoted uint64 // bytes on the shadow before PROMOTE
 
 	cur     foreign.Memory // what is left of the message at count
@@ -44,8 +44,8 @@ func (r *rx) init(queue []foreign.Slot, mem foreign.Memory) {
 	r.queue, r.mem, r.shift = queue, mem, log2(len(queue))
 }
 
-// status is the status word of the next message; false if it has not come.
-func (e *End) status() (word, *foreign.Slot, bool) { return e.statusAt(e.rx.count) }
+// nextStatus is the status word of the next message; false if it has not come.
+func (e *End) nextStatus() (word, *foreign.Slot, bool) { return e.statusAt(e.rx.count) }
 
 func (e *End) statusAt(count uint64) (word, *foreign.Slot, bool) {
 	r := &e.rx
@@ -64,19 +64,19 @@ func (e *End) PromotedAt() (tcpBytes uint64, ok bool) {
 		return r.promoted, r.count > r.start
 	}
 	e.heedChange()
-	w, s, ok := e.status()
+	w, s, ok := e.nextStatus()
 	if !ok {
 		return 0, false
 	}
 	if w.tag() != TagPromote || w.len() != promoteLen {
-		_ = e.breach()
+		_ = e.endOnBreach()
 		return 0, false
 	}
 	var b [promoteLen]byte
 	s.Payload().CopyTo(b[:])
 	n := binary.LittleEndian.Uint64(b[:])
 	if n > math.MaxInt64 { // what is due after it would wrap
-		_ = e.breach()
+		_ = e.endOnBreach()
 		return 0, false
 	}
 	if r.phase <= phasePaused { // else it is there for Resume
@@ -120,16 +120,16 @@ func (e *End) Recv(p []byte) (n int, err error) {
 	}
 	for n < len(p) {
 		if r.cur.Len() == 0 {
-			if k := e.velo(p[n:]); k > 0 {
+			if k := e.takeVELO(p[n:]); k > 0 {
 				n += k
 				continue
 			}
-			if err = e.message(); err != nil {
+			if err = e.openMessage(); err != nil {
 				break
 			}
 		}
 		k := r.cur.CopyTo(p[n:])
-		e.took(k)
+		e.noteTaken(k)
 		n += k
 	}
 	e.keepMapped()
@@ -139,12 +139,12 @@ func (e *End) Recv(p []byte) (n int, err error) {
 	return 0, err
 }
 
-// velo takes as many VELO messages as fit whole into p.
-func (e *End) velo(p []byte) (n int) {
+// takeVELO takes as many VELO messages as fit whole into p.
+func (e *End) takeVELO(p []byte) (n int) {
 	r := &e.rx
 	begun, lasts := r.count, uint64(0)
 	for {
-		w, s, ok := e.status()
+		w, s, ok := e.nextStatus()
 		k, last := w.len(), uint64(w.tag()-TagVELO)
 		if !ok || last > 1 || k == 0 || k > min(len(p)-n, MaxVELO) {
 			break
@@ -180,7 +180,7 @@ func (e *End) Next() (m foreign.Memory, err error) {
 		e.passSink()
 	}
 	if e.rx.cur.Len() == 0 {
-		if err := e.message(); err != nil {
+		if err := e.openMessage(); err != nil {
 			return m, err
 		}
 	}
@@ -193,36 +193,36 @@ func (e *End) Release(n int) {
 		panic("segment: Release of more than Next lent")
 	}
 	if n > 0 {
-		e.took(n)
+		e.noteTaken(n)
 	}
 }
 
-// message looks at the message at count, and has cur be its data.
-func (e *End) message() error {
+// openMessage looks at the message at count, and has cur be its data.
+func (e *End) openMessage() error {
 	r := &e.rx
-	w, s, ok := e.status()
+	w, s, ok := e.nextStatus()
 	if !ok {
-		return e.empty()
+		return e.whenEmpty()
 	}
 	n := w.len()
 	switch w.tag() {
 	case TagVELO, TagVELOLast:
 		if n < 1 || n > MaxVELO {
-			return e.breach()
+			return e.endOnBreach()
 		}
 		r.cur = s.Payload().Part(0, n)
 		e.count.Add(ReceivedVELO+int(w.tag()-TagVELO), 1)
 	case TagRMAInfo:
 		if n != rmaLen {
-			return e.breach()
+			return e.endOnBreach()
 		}
-		if !e.findData(e.info(s)) {
-			return e.breach()
+		if !e.findData(e.infoAt(s)) {
+			return e.endOnBreach()
 		}
 		e.count.Add(ReceivedRMAInfo, 1)
 	case TagShutdown, TagDemote, TagPause:
 		if n != 0 {
-			return e.breach()
+			return e.endOnBreach()
 		}
 		if w.tag() != TagShutdown && e.maybeReturned() {
 			return ErrReset
@@ -245,13 +245,13 @@ func (e *End) message() error {
 		e.returnSlots()
 		return err
 	case TagRegion:
-		if n != regionLen || !e.region(s.Payload()) {
-			return e.breach()
+		if n != regionLen || !e.mapRegion(s.Payload()) {
+			return e.endOnBreach()
 		}
 		r.count++
-		return e.message()
+		return e.openMessage()
 	default:
-		return e.breach()
+		return e.endOnBreach()
 	}
 	r.curLen = r.cur.Len()
 	return nil
@@ -263,8 +263,8 @@ func (e *End) maybeReturned() bool {
 	return e.attention.Word()&fallenBackFlag != 0 && e.Relayed() && e.Err() == ErrReset && e.peer.attention.Load()&standsFlag == 0
 }
 
-// info is the RMA_INFO at count, in slot s.
-func (e *End) info(s *foreign.Slot) *rmaInfo {
+// infoAt is the RMA_INFO at count, in slot s.
+func (e *End) infoAt(s *foreign.Slot) *rmaInfo {
 	r := &e.rx
 	if r.infoOf != r.count+1 {
 		r.info, r.infoOf = decodeInfo(s.Payload()), r.count+1
@@ -283,27 +283,27 @@ func (e *End) findData(info *rmaInfo) bool {
 		}
 		r.cur, r.advance = r.mem.Part(int(info.place), int(info.size)), info.advance
 	case modeGet:
-		mem := e.inbound(info.region)
+		mem := e.inboundRegion(info.region)
 		if !info.liesWithin(uint64(mem.Len())) {
 			return false
 		}
 		r.cur, r.get = mem.Part(int(info.place), int(info.size)), true
 		e.count.Add(ZCopyReceived, info.size)
 	case modeSink:
-		r.cur = e.filled(info)
+		r.cur = e.sinkData(info)
 		e.count.Add(ZCopyReceived, uint64(r.cur.Len()))
 	}
 	return r.cur.Len() > 0
 }
 
-// empty is what RX does when nothing is there.
-func (e *End) empty() error {
+// whenEmpty is what RX does when nothing is there.
+func (e *End) whenEmpty() error {
 	r := &e.rx
 	if r.given != r.count || r.freedOut != r.freed {
 		e.returnSlots()
 	}
 	if err := e.Err(); err != nil {
-		if _, _, ok := e.status(); ok {
+		if _, _, ok := e.nextStatus(); ok {
 			return ErrAgain // it came before the end
 		}
 		return err
@@ -311,14 +311,14 @@ func (e *End) empty() error {
 	return ErrAgain
 }
 
-// took takes n bytes of the message at count, which have been received.
-func (e *End) took(n int) {
+// noteTaken takes n bytes of the message at count, which have been received.
+func (e *End) noteTaken(n int) {
 	e.count.Add(ReceivedDirect, uint64(n))
-	e.skip(n)
+	e.skipBytes(n)
 }
 
-// skip takes n bytes of the message at count.
-func (e *End) skip(n int) {
+// skipBytes takes n bytes of the message at count.
+func (e *End) skipBytes(n int) {
 	r := &e.rx
 	if r.cur = r.cur.Part(n, r.cur.Len()-n); r.cur.Len() > 0 {
 		return
@@ -349,9 +349,9 @@ func (e *End) returnSlots() {
 		r.given = r.count
 		shm.Release(e.own.consumed, r.count)
 	}
-	e.barrier()
+	e.fencePublished()
 	if a := e.peer.attention.Load(); a&armTX != 0 {
-		e.wake(a, armTX, &r.rung)
+		e.wakePeer(a, armTX, &r.rung)
 	}
 }
 
@@ -379,7 +379,7 @@ func (e *End) WatchRX() (ready, armed bool) {
 		return false, false
 	}
 	s := &r.queue[r.count&uint64(len(r.queue)-1)]
-	e.waiter.Expect(&s.Status, uint32(r.count>>r.shift+1), known, e.expedites(), e.SameCPU())
+	e.waiter.Expect(&s.Status, uint32(r.count>>r.shift+1), known, e.sleeperExpedites(), e.SameCPU())
 	if e.waiter.Watch() != shm.Watched {
 		return false, false
 	}
@@ -413,6 +413,6 @@ func (e *End) rxReady() bool {
 	if e.bad.Load() || r.phase == phaseEnded || r.phase == phaseDemoted || r.cur.Len() > 0 {
 		return true
 	}
-	_, _, ok := e.status()
+	_, _, ok := e.nextStatus()
 	return ok || e.Err() != nil
 }

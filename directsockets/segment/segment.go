@@ -148,8 +148,8 @@ func (s *Segment) Size() int { return s.head.size }
 // Config has the sizes of the segment's queues and rings.
 func (s *Segment) Config() Config { return Config{Slots: s.head.slots, Ring: s.head.ring} }
 
-// queue is the VELO queue that side writes.
-func (s *Segment) queue(side Side) []foreign.Slot {
+// veloQueue is the VELO queue that side writes.
+func (s *Segment) veloQueue(side Side) []foreign.Slot {
 	return s.Memory().Slots(queuesOff+int(side)*s.head.slots*foreign.SlotSize, s.head.slots)
 }
 
@@ -159,12 +159,12 @@ func (s *Segment) giveBack(side Side, page, n int) bool {
 	return s.Discard(queuesOff+int(side)*s.head.slots*foreign.SlotSize+page*shm.PageSize, n*shm.PageSize)
 }
 
-// stamps are the times at which side has sent its last messages (SPEC 2.4).
-func (s *Segment) stamps(side Side) []atomic.Uint64 {
+// sendStamps are the times at which side has sent its last messages (SPEC 2.4).
+func (s *Segment) sendStamps(side Side) []atomic.Uint64 {
 	return s.Memory().Words(stampsOff+int(side)*stamps*8, stamps)
 }
 
-// ring is the RMA ring that side writes.
-func (s *Segment) ring(side Side) foreign.Memory {
+// rmaRing is the RMA ring that side writes.
+func (s *Segment) rmaRing(side Side) foreign.Memory {
 	return s.Memory().Part(s.rings+int(side)*s.head.ring, s.head.ring)
 }

@@ -40,7 +40,7 @@ func (e *End) OfferSink(r *Region, number uint32, off, n int) error {
 	if !e.ZCopy() {
 		return ErrNoZCopy
 	}
-	if _, _, ok := e.status(); ok || x.cur.Len() > 0 || x.sink.n > 0 {
+	if _, _, ok := e.nextStatus(); ok || x.cur.Len() > 0 || x.sink.n > 0 {
 		return ErrAgain
 	}
 	x.sink = sink{last: x.sink.last + 1, region: r, slot: x.count, off: off, n: min(n, maxRMA)}
@@ -64,22 +64,22 @@ func (e *End) RecvSink() (int, error) {
 	if x.sink.n == 0 || x.cur.Len() > 0 {
 		return 0, ErrNoSink
 	}
-	w, s, ok := e.status()
+	w, s, ok := e.nextStatus()
 	if !ok {
-		return 0, e.empty()
+		return 0, e.whenEmpty()
 	}
-	if !e.fills(w, s) {
+	if !e.sinkFilled(w, s) {
 		e.dropSink()
 		return 0, ErrNoSink
 	}
-	if err := e.message(); err != nil { // which drops the sink
+	if err := e.openMessage(); err != nil { // which drops the sink
 		return 0, err
 	}
 	if x.sink.n > 0 { // the peer has changed the message
-		return 0, e.breach()
+		return 0, e.endOnBreach()
 	}
 	n := x.cur.Len()
-	e.took(n)
+	e.noteTaken(n)
 	return n, nil
 }
 
@@ -92,7 +92,7 @@ func (e *End) WithdrawSink() bool {
 	}
 	e.own.sinkSeq.Swap(0) // and no Store: see package shm
 	claimed := e.peer.claimSeq.Load() == x.sink.last && e.Err() == nil
-	if w, s, ok := e.status(); ok && e.fills(w, s) {
+	if w, s, ok := e.nextStatus(); ok && e.sinkFilled(w, s) {
 		return false // it has been filled
 	}
 	if !claimed {
@@ -103,19 +103,19 @@ func (e *End) WithdrawSink() bool {
 	case x.sink.asked.IsZero():
 		x.sink.asked = now
 	case now.Sub(x.sink.asked) > sinkWait:
-		_ = e.breach()
+		_ = e.endOnBreach()
 	}
 	return e.bad.Load()
 }
 
-// fills reports whether the message at count says that the sink is filled.
-func (e *End) fills(w word, s *foreign.Slot) bool {
-	return w.tag() == TagRMAInfo && e.info(s).mode == modeSink
+// sinkFilled reports whether the message at count says that the sink is filled.
+func (e *End) sinkFilled(w word, s *foreign.Slot) bool {
+	return w.tag() == TagRMAInfo && e.infoAt(s).mode == modeSink
 }
 
 // passSink drops the sink if the next message is none for it.
 func (e *End) passSink() {
-	if w, s, ok := e.status(); ok && !e.fills(w, s) {
+	if w, s, ok := e.nextStatus(); ok && !e.sinkFilled(w, s) {
 		e.dropSink()
 	}
 }
@@ -125,13 +125,13 @@ func (e *End) dropSink() {
 	e.own.sinkSeq.Store(0)
 }
 
-// filled is the data of a message that went to the sink; empty if it cannot be.
-func (e *End) filled(info *rmaInfo) foreign.Memory {
+// sinkData is the data of a message that went to the sink; empty if it cannot be.
+func (e *End) sinkData(info *rmaInfo) foreign.Memory {
 	k := &e.rx.sink
 	if k.n == 0 || info.place != k.last || e.rx.count != k.slot || info.size < 1 || info.size > uint64(k.n) {
 		return foreign.Memory{}
 	}
-	data := k.region.memory().Part(k.off, int(info.size))
+	data := k.region.foreignMemory().Part(k.off, int(info.size))
 	e.dropSink()
 	return data
 }
@@ -139,7 +139,7 @@ func (e *End) filled(info *rmaInfo) foreign.Memory {
 // SinkUnknown reports whether the peer has a sink in a region of which RX has not
 // heard yet, although its REGION may have come: call Next. It belongs to TX.
 func (e *End) SinkUnknown() bool {
-	return e.peer.sinkSeq.Load() != 0 && e.inbound(e.peer.sinkRegion.Load()).Len() == 0
+	return e.peer.sinkSeq.Load() != 0 && e.inboundRegion(e.peer.sinkRegion.Load()).Len() == 0
 }
 
 // sendSink puts the beginning of p into the peer's sink, if one stands for the next
@@ -150,12 +150,12 @@ func (e *End) sendSink(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	shm.Observe()
-	slot, region := e.peer.sinkSlot.Load(), e.inbound(e.peer.sinkRegion.Load())
+	slot, region := e.peer.sinkSlot.Load(), e.inboundRegion(e.peer.sinkRegion.Load())
 	size, off := uint64(e.peer.sinkLen.Load()), e.peer.sinkOff.Load()
 	if slot != e.tx.sent || region.Len() == 0 {
 		return 0, nil
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return 0, err
 	}
@@ -165,11 +165,11 @@ func (e *End) sendSink(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if size < 1 || size > maxRMA || size > uint64(region.Len()) || off > uint64(region.Len())-size {
-		return 0, e.breach()
+		return 0, e.endOnBreach()
 	}
 	n = region.Part(int(off), int(size)).Fill(p)
 	e.putInfo(s, rmaInfo{mode: modeSink, size: uint64(n), place: seq})
 	e.count.Add(ZCopySent, uint64(n))
-	e.published()
+	e.wakeReader()
 	return n, nil
 }

@@ -268,7 +268,7 @@ func TestDue(t *testing.T) {
 	for i := range c.unread {
 		c.armFlag(armRX)
 		for range 4 { // twice what a peer rings
-			s.ring()
+			s.ringBell()
 		}
 		if c.Due() {
 			t.Fatalf("due after %d armings", i+1)
@@ -282,7 +282,7 @@ func TestDue(t *testing.T) {
 	if c.Due() {
 		t.Error("due, and it was read")
 	}
-	s.ring()
+	s.ringBell()
 	s.Close(false)
 	if !c.Due() {
 		t.Error("the peer is gone, and nothing is due")

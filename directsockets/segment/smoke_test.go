@@ -97,7 +97,7 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("messages of kind %d: %d received, %d sent", i, got, want)
 		}
 	}
-	if !c.credit() || c.count[RingUsed].Load() != 0 || c.count[RingSize].Load() != 2<<20 {
+	if !c.readCredit() || c.count[RingUsed].Load() != 0 || c.count[RingSize].Load() != 2<<20 {
 		t.Error("ring:", c.count[RingUsed].Load(), c.count[RingSize].Load())
 	}
 	if err := c.Shutdown(); err != nil {

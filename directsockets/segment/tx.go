@@ -13,7 +13,7 @@ const (
 	first    = 16 << 10 // the smallest limit of a chunk, for a receiver that waits
 	minChunk = 4096     // the least space that a large send makes use of
 	early    = 1024     // bytes of the ring that are prefetched for the next message
-	narrow   = 1 << 20  // bytes of the ring in use at first: see widen
+	narrow   = 1 << 20  // bytes of the ring in use at first: see widenRing
 	long     = 8 << 20  // bytes after which a stream is long, and gets the whole ring
 	ahead    = 7        // how many slots before its use a slot is prefetched
 
@@ -37,7 +37,7 @@ const (
 type tx struct {
 	queue  []foreign.Slot
 	mem    foreign.Memory // the ring
-	span   int            // how many bytes of it are in use, from its beginning: see widen
+	span   int            // how many bytes of it are in use, from its beginning: see widenRing
 	stamps []atomic.Uint64
 	shift  uint // log2 of the number of slots
 
@@ -49,7 +49,7 @@ type tx struct {
 	put      uint64 // sum of the ring's advances
 	freed    uint64 // sum of the advances that the peer has freed, as last read
 	pos      int    // offset of the next byte in the ring
-	rung     uint64 // see wake
+	rung     uint64 // see wakePeer
 	rings    rings
 	want     int // bytes of the ring that the last Send lacked
 	skip     int // bytes of the ring that Commit skips
@@ -66,8 +66,8 @@ func (t *tx) init(queue []foreign.Slot, stamps []atomic.Uint64, mem foreign.Memo
 	t.span = min(mem.Len(), narrow)
 }
 
-// credit reads the peer's counts of what it has consumed and freed. False: they are impossible.
-func (e *End) credit() bool {
+// readCredit reads the peer's counts of what it has consumed and freed. False: they are impossible.
+func (e *End) readCredit() bool {
 	t := &e.tx
 	c, f := e.peer.consumed.Load(), e.peer.freed.Load()
 	shm.Observe()
@@ -82,12 +82,12 @@ func (e *End) credit() bool {
 	return true
 }
 
-// slot is the slot of the next message; nil if the queue is full.
-func (e *End) slot() (*foreign.Slot, error) {
+// nextSlot is the slot of the next message; nil if the queue is full.
+func (e *End) nextSlot() (*foreign.Slot, error) {
 	t := &e.tx
 	if t.sent-t.consumed >= uint64(len(t.queue)) {
-		if !e.credit() {
-			return nil, e.breach()
+		if !e.readCredit() {
+			return nil, e.endOnBreach()
 		}
 		if t.sent-t.consumed >= uint64(len(t.queue)) {
 			return nil, ErrAgain
@@ -114,18 +114,18 @@ func (e *End) commitAt(s *foreign.Slot, tag Tag, n int, now uint64) {
 	shm.PrefetchSlot(&t.queue[(t.sent+ahead)&uint64(len(t.queue)-1)].Status)
 }
 
-// published wakes the peer if the peer has armed RX.
-func (e *End) published() {
-	e.barrier()
-	if a := e.peer.attention.Load(); a&armRX != 0 && e.wake(a, armRX, &e.tx.rung) {
-		e.rang()
+// wakeReader wakes the peer if the peer has armed RX.
+func (e *End) wakeReader() {
+	e.fencePublished()
+	if a := e.peer.attention.Load(); a&armRX != 0 && e.wakePeer(a, armRX, &e.tx.rung) {
+		e.noteRung()
 	} else if e.fences.Load() {
 		e.notRung()
 	}
 }
 
-// standing returns why TX cannot send any message; nil: it can.
-func (e *End) standing() error {
+// messageError returns why TX cannot send any message; nil: it can.
+func (e *End) messageError() error {
 	switch {
 	case e.bad.Load():
 		return ErrCorrupt
@@ -138,13 +138,13 @@ func (e *End) standing() error {
 	case e.tx.phase == phaseDemoted:
 		return ErrDemoted
 	}
-	return e.interrupted()
+	return e.interruptError()
 }
 
-// sendable returns why TX cannot send data; nil: it can. Besides the reasons of standing, the
+// dataError returns why TX cannot send data; nil: it can. Besides the reasons of messageError, the
 // network may be cut, or an operator has switched the connection to TCP.
-func (e *End) sendable() error {
-	if err := e.standing(); err != nil {
+func (e *End) dataError() error {
+	if err := e.messageError(); err != nil {
 		return err
 	}
 	return e.goesBack()
@@ -159,10 +159,10 @@ func (e *End) goesBack() error {
 	return nil
 }
 
-// interrupted returns an error if the peer has gone or has fallen back.
-func (e *End) interrupted() error {
+// interruptError returns an error if the peer has gone or has fallen back.
+func (e *End) interruptError() error {
 	a := e.peer.attention.Load()
-	if err := e.departed(a); err != nil {
+	if err := e.departureError(a); err != nil {
 		return err
 	}
 	if a&fallenBackFlag != 0 {
@@ -174,19 +174,19 @@ func (e *End) interrupted() error {
 // Promote moves this direction to the segment, after tcpBytes on the shadow. It
 // belongs to TX. ErrAgain: the peer does not look at the segment yet.
 func (e *End) Promote(tcpBytes uint64) error {
-	if err := e.standing(); err != ErrNotPromoted {
+	if err := e.messageError(); err != ErrNotPromoted {
 		if err == nil {
 			err = ErrDemoted
 		}
 		return err
 	}
-	if err := e.interrupted(); err != nil {
+	if err := e.interruptError(); err != nil {
 		return err
 	}
 	if err := e.goesBack(); err != nil {
 		return err
 	}
-	return e.promote(tcpBytes)
+	return e.sendPromote(tcpBytes)
 }
 
 // PromoteToPause replaces Promote after that has returned ErrCut, on a relayed connection. The
@@ -197,14 +197,14 @@ func (e *End) PromoteToPause(tcpBytes uint64) error {
 	if e.tx.phase != phaseShadow || !e.Relayed() || !e.MayPause() {
 		return ErrCut
 	}
-	return e.promote(tcpBytes)
+	return e.sendPromote(tcpBytes)
 }
 
-func (e *End) promote(tcpBytes uint64) error {
+func (e *End) sendPromote(tcpBytes uint64) error {
 	if !e.Attached() {
 		return ErrAgain
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return err
 	}
@@ -212,15 +212,15 @@ func (e *End) promote(tcpBytes uint64) error {
 	e.publish(s, TagPromote, promoteLen)
 	e.tx.promoted = e.tx.sent
 	e.tx.phase = phaseDirect
-	e.published()
+	e.wakeReader()
 	return nil
 }
 
 // Send sends as much of p as fits, in order, and borrows it until return. ErrAgain:
 // nothing fits. It belongs to TX.
 func (e *End) Send(p []byte) (n int, err error) {
-	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 || e.switched() {
-		return 0, e.sendable()
+	if e.tx.phase != phaseDirect || e.bad.Load() || e.gone.Load() || e.peer.attention.Load()&endFlags != 0 || e.peer.cut.Load() != 0 || e.switchedOff() {
+		return 0, e.dataError()
 	}
 	now := e.tx.at // for a large send the time of the last message is exact enough
 	if len(p) <= e.tuning.Threshold {
@@ -228,7 +228,7 @@ func (e *End) Send(p []byte) (n int, err error) {
 	}
 	if int64(now-e.tx.looked) >= lookEvery || now == 0 && e.tx.sent%lookAfter == 0 {
 		if e.checkPeerAlive(now); e.gone.Load() {
-			return 0, e.standing()
+			return 0, e.messageError()
 		}
 	}
 	e.tx.want = 0
@@ -275,7 +275,7 @@ func (e *End) checkPeerAlive(now uint64) {
 // side is a node: a node carries the ring's bytes to another host at much less cost than so many
 // messages. It belongs to TX.
 func (e *End) SendVELO(p []byte) (n int, err error) {
-	if err := e.sendable(); err != nil {
+	if err := e.dataError(); err != nil {
 		return 0, err
 	}
 	if e.Relayed() {
@@ -294,11 +294,11 @@ func (e *End) SendVELO(p []byte) (n int, err error) {
 // whole is how many VELO messages at most the peer sees all at once.
 const whole = 4
 
-// slots reports whether the next k slots are free.
-func (e *End) slots(k int) bool {
+// slotsFree reports whether the next k slots are free.
+func (e *End) slotsFree(k int) bool {
 	t := &e.tx
 	most := uint64(len(t.queue) - k)
-	return t.sent-t.consumed <= most || e.credit() && t.sent-t.consumed <= most
+	return t.sent-t.consumed <= most || e.readCredit() && t.sent-t.consumed <= most
 }
 
 // sendWhole sends p in k VELO messages, whose slots are free. The peer sees all of them or none,
@@ -323,14 +323,14 @@ func (e *End) sendWhole(p []byte, k int, now uint64) {
 
 // sendVELO sends p in VELO messages, at now.
 func (e *End) sendVELO(p []byte, now uint64) (n int, err error) {
-	if k := (len(p) + MaxVELO - 1) / MaxVELO; k > 1 && k <= whole && e.slots(k) {
+	if k := (len(p) + MaxVELO - 1) / MaxVELO; k > 1 && k <= whole && e.slotsFree(k) {
 		e.sendWhole(p, k, now)
-		e.published()
+		e.wakeReader()
 		return len(p), nil
 	}
 	var s *foreign.Slot
 	for {
-		if s, err = e.slot(); err != nil {
+		if s, err = e.nextSlot(); err != nil {
 			break
 		}
 		rest := p[n:]
@@ -347,7 +347,7 @@ func (e *End) sendVELO(p []byte, now uint64) (n int, err error) {
 		n += MaxVELO
 	}
 	if n > 0 {
-		e.published()
+		e.wakeReader()
 	}
 	return n, err
 }
@@ -358,12 +358,12 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	if n, err := e.sendSink(p); n > 0 || err != nil {
 		return n, err
 	}
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return 0, err
 	}
-	if t.pos >= askFreed && t.put != t.freed && !e.credit() {
-		return 0, e.breach()
+	if t.pos >= askFreed && t.put != t.freed && !e.readCredit() {
+		return 0, e.endOnBreach()
 	}
 	limit := e.tuning.Chunk
 	if t.put-t.freed < uint64(limit) { // the receiver waits, or nearly so: let it begin early
@@ -371,7 +371,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 	}
 	n, skip := e.findRoom(min(len(p), limit))
 	if n < 0 {
-		return 0, e.breach()
+		return 0, e.endOnBreach()
 	}
 	if n == 0 {
 		t.want = min(len(p), minChunk)
@@ -388,7 +388,7 @@ func (e *End) sendRMA(p []byte) (n int, err error) {
 		t.pos = 0
 	}
 	e.count.Set(RingUsed, t.put-t.freed)
-	e.published()
+	e.wakeReader()
 	if n <= minChunk {
 		shm.PrefetchW(t.mem.Part(t.pos, min(need, early, t.mem.Len()-t.pos)))
 	}
@@ -405,7 +405,7 @@ func (e *End) findRoom(n int) (got, skip int) {
 			t.pos = 0
 		}
 		least := min(n, minChunk)
-		if t.span-t.pos < least && !e.widen() && t.pos == t.span {
+		if t.span-t.pos < least && !e.widenRing() && t.pos == t.span {
 			t.pos = 0
 		}
 		free := t.span - int(t.put-t.freed)
@@ -420,19 +420,19 @@ func (e *End) findRoom(n int) (got, skip int) {
 		case fresh:
 			return 0, 0
 		}
-		if !e.credit() {
+		if !e.readCredit() {
 			return -1, 0
 		}
 	}
 }
 
-// widen grows the part of the ring in use to the whole ring, under load: the peer is behind by
+// widenRing grows the part of the ring in use to the whole ring, under load: the peer is behind by
 // half of the part, or the stream is long, or a node carries it. It may do so only when TX is at
 // the end of the part. False: TX starts over at the beginning of the part. So a connection that
 // moves little touches little memory, and near CPUs find the ring's lines in their shared cache
 // (docs/results/performance.md). If both ends run on one CPU, the part stays narrow to fit that
 // CPU's cache.
-func (e *End) widen() bool {
+func (e *End) widenRing() bool {
 	t := &e.tx
 	used := int(t.put - t.freed)
 	if t.span == t.mem.Len() || used > t.pos { // what lies at the end of the part would be left behind
@@ -448,15 +448,15 @@ func (e *End) widen() bool {
 // Shutdown ends this direction: the peer reads an end of file after all that was
 // sent. ErrAgain: no slot is free. ErrFellBack: call ReturnToTCP, and shut the shadow
 // down then. It belongs to TX.
-func (e *End) Shutdown() error { return e.last(TagShutdown, phaseEnded, SentShutdown) }
+func (e *End) Shutdown() error { return e.sendLast(TagShutdown, phaseEnded, SentShutdown) }
 
 // Demote continues this direction on the shadow. ErrAgain: no slot is free. ErrFellBack: call
 // ReturnToTCP, which does the same. It belongs to TX.
-func (e *End) Demote() error { return e.last(TagDemote, phaseDemoted, SentDemote) }
+func (e *End) Demote() error { return e.sendLast(TagDemote, phaseDemoted, SentDemote) }
 
 // Pause is Demote, but the direction may be promoted again, after Resumed. MayPause says whether
 // the peer understands that.
-func (e *End) Pause() error { return e.last(TagPause, phasePaused, SentDemote) }
+func (e *End) Pause() error { return e.sendLast(TagPause, phasePaused, SentDemote) }
 
 // MayPause reports whether to call Pause after ErrCut, and not Demote: the peer knows PAUSE, and
 // an operator has switched the connection to TCP, who may switch it back. It may be called from
@@ -474,10 +474,10 @@ func (e *End) Resumed() error {
 		return ErrCorrupt
 	}
 	e.heedChange()
-	if !e.credit() { // before the peer's flags: it falls back before it consumes PAUSE, or after
-		return e.breach()
+	if !e.readCredit() { // before the peer's flags: it falls back before it consumes PAUSE, or after
+		return e.endOnBreach()
 	}
-	switch err := e.interrupted(); {
+	switch err := e.interruptError(); {
 	case err == ErrFellBack && e.peer.fallbackSlot.Load() < t.paused:
 		return ErrDemoted
 	case err != nil:
@@ -485,17 +485,17 @@ func (e *End) Resumed() error {
 	case t.consumed < t.paused:
 		return ErrAgain
 	}
-	e.lower(standsFlag)
+	e.lowerFlags(standsFlag)
 	t.phase = phaseShadow
 	return nil
 }
 
-func (e *End) last(tag Tag, p phase, counter int) error {
-	if err := e.standing(); err != nil {
+func (e *End) sendLast(tag Tag, p phase, counter int) error {
+	if err := e.messageError(); err != nil {
 		return err
 	}
 	e.tx.want = 0
-	s, err := e.slot()
+	s, err := e.nextSlot()
 	if err != nil {
 		return err
 	}
@@ -504,7 +504,7 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 	if !bare { // bare: PAUSE follows PROMOTE at once, so no byte was direct
 		e.count.Add(counter, 1)
 	}
-	e.published()
+	e.wakeReader()
 	e.dummy.Store(0)
 	if e.peer.attention.Load()&fallenBackFlag != 0 { // the message is void
 		return ErrFellBack
@@ -514,7 +514,7 @@ func (e *End) last(tag Tag, p phase, counter int) error {
 		e.tx.paused = e.tx.sent
 	}
 	if p != phaseEnded {
-		e.raise(standsFlag)
+		e.raiseFlags(standsFlag)
 	}
 	return nil
 }
@@ -542,11 +542,11 @@ func (e *End) DisarmTX() { e.disarm(armTX) }
 // txReady reports whether Send would send something or return an error other than ErrAgain.
 func (e *End) txReady() bool {
 	t := &e.tx
-	if e.standing() != nil {
+	if e.messageError() != nil {
 		return true
 	}
-	if !e.credit() {
-		_ = e.breach()
+	if !e.readCredit() {
+		_ = e.endOnBreach()
 		return true
 	}
 	if t.sent-t.consumed >= uint64(len(t.queue)) {

@@ -35,13 +35,13 @@ func (w *way) copyIn(m foreign.Memory, p []byte, together bool) {
 	default:
 		begun := shm.Ticks()
 		m.Fill(p)
-		w.took(shm.Ticks()-begun, n)
+		w.noteCopy(shm.Ticks()-begun, n)
 	}
 }
 
-// took notes that a copy of n bytes through the caches took so many ticks: half a tick for a byte
-// is some 5 GB/s.
-func (w *way) took(ticks uint64, n int) {
+// noteCopy notes that a copy of n bytes through the caches took so many ticks: half a tick for a
+// byte is some 5 GB/s.
+func (w *way) noteCopy(ticks uint64, n int) {
 	if ticks*2 <= uint64(n) {
 		w.slow /= 2
 		w.past = false

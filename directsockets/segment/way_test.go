@@ -15,9 +15,9 @@ func TestWay(t *testing.T) {
 	var w way
 	for range 3 {
 		for range slowMost - 1 {
-			w.took(slow, n)
+			w.noteCopy(slow, n)
 		}
-		w.took(fast, n)
+		w.noteCopy(fast, n)
 		if w.past {
 			t.Fatal("past the caches although one of the last copies was fast")
 		}
@@ -26,15 +26,15 @@ func TestWay(t *testing.T) {
 		if i == slowMost {
 			t.Fatalf("%d slow copies change nothing", i)
 		}
-		w.took(slow, n)
+		w.noteCopy(slow, n)
 	}
 	if w.left = 0; w.slow != slowMost {
 		t.Error("slow", w.slow)
 	}
-	if w.took(slow, n); !w.past || w.left != wayAgain {
+	if w.noteCopy(slow, n); !w.past || w.left != wayAgain {
 		t.Errorf("another slow one: %+v", w)
 	}
-	if w.took(fast, n); w.past {
+	if w.noteCopy(fast, n); w.past {
 		t.Error("past the caches after a fast copy")
 	}
 	client, _ := promoted(t, Config{})
@@ -49,7 +49,7 @@ func TestWay(t *testing.T) {
 	if w2.copyIn(mem, whole, false); w2.left != 100-n {
 		t.Errorf("many bytes, on two: %+v", w2)
 	}
-	if w.took(0, n); w.past || w.slow != slowMost/4 {
+	if w.noteCopy(0, n); w.past || w.slow != slowMost/4 {
 		t.Errorf("after two: %+v", w)
 	}
 }
