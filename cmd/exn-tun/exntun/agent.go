@@ -97,11 +97,11 @@ func runAgent(ctx context.Context, p program, o agentOptions, log *slog.Logger) 
 	jobs.Go(func() error {
 		return agent.Run(ctx, agent.Config{Log: log, Attach: attachByChild, Rules: podRules, Pin: o.pin, Ready: func() {
 			fmt.Fprintln(p.stdout, "direct sockets between the containers of this host")
-			notify("READY=1")
+			notifySystemd("READY=1")
 		}})
 	})
 	err := jobs.Wait()
-	notify("STOPPING=1")
+	notifySystemd("STOPPING=1")
 	if errors.Is(err, agent.ErrUnsupported) {
 		err = fmt.Errorf("%w; between namespaces that have an exn0, direct sockets need neither (exn-tun up)", err)
 	}

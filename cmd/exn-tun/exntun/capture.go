@@ -76,10 +76,10 @@ func runCapture(ctx context.Context, p program, o captureOptions) error {
 	if file == "-" && isTerminal(p.stdout) {
 		return cli.Usagef("a capture cannot go to a terminal: use -o FILE, or a pipe as in exn-tun capture | tcpdump -r -")
 	}
-	if err := o.resolve(); err != nil {
+	if err := o.findDirectory(); err != nil {
 		return err
 	}
-	write, close, err := o.writer()
+	write, close, err := o.captureWriter()
 	if err != nil {
 		return err
 	}
@@ -98,15 +98,15 @@ func runCapture(ctx context.Context, p program, o captureOptions) error {
 	return errors.Join(ignorePipe(write(ctx, p, p.stdout)), close())
 }
 
-// writer returns what writes the capture, and what has to be closed then.
-func (o captureOptions) writer() (write func(context.Context, program, io.Writer) error, close func() error, err error) {
+// captureWriter returns what writes the capture, and what has to be closed then.
+func (o captureOptions) captureWriter() (write func(context.Context, program, io.Writer) error, close func() error, err error) {
 	if o.direct {
 		return o.captureDirect, func() error { return nil }, nil
 	}
 	if o.of != (broker.Rule{}) {
 		return nil, nil, cli.Usagef("--container, --port, --to and --pid are for --direct")
 	}
-	nodes, err := o.nodes()
+	nodes, err := o.selectedNodes()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -46,7 +46,7 @@ type directPlace struct {
 // captureDirect writes the packets of direct connections to w, until ctx ends or nobody reads them.
 func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Writer) (err error) {
 	d := &directCapture{captureOptions: o, p: p, hold: control.NewHold(o.of), flows: capture.NewFlows(), began: time.Now(), at: make(map[string]*directPlace)}
-	first, err := d.sockets()
+	first, err := d.askBrokers()
 	if err != nil {
 		return err
 	}
@@ -81,15 +81,15 @@ func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Write
 	}
 }
 
-// sockets asks all brokers whose programs may have such connections.
-func (d *directCapture) sockets() (all []*control.Sockets, err error) {
+// askBrokers asks all brokers whose programs may have such connections.
+func (d *directCapture) askBrokers() (all []*control.Sockets, err error) {
 	ask := directOptions{nodeOptions: d.nodeOptions, only: d.only}
 	if !d.only {
 		if all, err = control.Brokers(); err != nil {
 			return nil, err
 		}
 	}
-	for _, f := range ask.fabrics() {
+	for _, f := range ask.toldFabrics() {
 		at := d.nodeOptions
 		at.dir = f.Dir
 		nodes, err := askAll(at, (*control.Client).Sockets)
@@ -156,7 +156,7 @@ func (d *directCapture) openPlace(s *control.Sockets, to *capture.Source) error 
 
 // inNamespace runs f in the network namespace with this inode.
 func inNamespace(inode uint64, f func() error) error {
-	for _, who := range append([]string{"self"}, processes()...) {
+	for _, who := range append([]string{"self"}, listProcesses()...) {
 		path := filepath.Join("/proc", who, "ns/net")
 		var st unix.Stat_t
 		if unix.Stat(path, &st) != nil || st.Ino != inode {
@@ -177,8 +177,8 @@ func inNamespace(inode uint64, f func() error) error {
 	return fmt.Errorf("%w: no process that this user may look at is in network namespace %d", os.ErrNotExist, inode)
 }
 
-// processes lists the processes of this host.
-func processes() (pids []string) {
+// listProcesses lists the processes of this host.
+func listProcesses() (pids []string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -194,7 +194,7 @@ func processes() (pids []string) {
 // findNewClients has whoever is new keep its connections on TCP, once their packets are
 // captured, and learns which connections there are.
 func (d *directCapture) findNewClients() error {
-	all, err := d.sockets()
+	all, err := d.askBrokers()
 	if err != nil && !errors.Is(err, control.ErrNoNode) {
 		return err
 	}
@@ -247,10 +247,10 @@ func (d *directCapture) holdAll() error {
 			return err
 		}
 	}
-	for _, f := range (directOptions{nodeOptions: d.nodeOptions, only: d.only}).fabrics() {
+	for _, f := range (directOptions{nodeOptions: d.nodeOptions, only: d.only}).toldFabrics() {
 		at := d.nodeOptions
 		at.dir = f.Dir
-		nodes, err := at.nodes()
+		nodes, err := at.selectedNodes()
 		for _, n := range nodes {
 			var s *control.Switched
 			if s, err = d.hold.Node(f.Dir, n); s != nil {

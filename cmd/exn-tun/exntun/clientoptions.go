@@ -25,26 +25,26 @@ type nodeOptions struct {
 
 // defineFlags defines the flags that say which nodes.
 func (o *nodeOptions) defineFlags(fs *pflag.FlagSet) {
-	where(fs, &o.fabric, &o.dir)
+	fabricFlags(fs, &o.fabric, &o.dir)
 	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric on this host)")
 }
 
 // defineFar is define for commands that ask nodes of other hosts, too.
 func (o *nodeOptions) defineFar(fs *pflag.FlagSet) {
-	where(fs, &o.fabric, &o.dir)
+	fabricFlags(fs, &o.fabric, &o.dir)
 	nodeFlag(fs, &o.node, "`ID` this node only (all of the fabric, on this host and on others)")
 }
 
-// resolve finds the directory, once the flags are read.
-func (o *nodeOptions) resolve() (err error) {
+// findDirectory finds the directory, once the flags are read.
+func (o *nodeOptions) findDirectory() (err error) {
 	if o.dir, err = dirOf(o.fabric, o.dir); err != nil {
 		return cli.UsageError{Err: err}
 	}
 	return nil
 }
 
-// nodes returns the selected nodes.
-func (o nodeOptions) nodes() ([]emp.Description, error) {
+// selectedNodes returns the selected nodes.
+func (o nodeOptions) selectedNodes() ([]emp.Description, error) {
 	nodes, err := control.Nodes(o.dir)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (o nodeOptions) nodes() ([]emp.Description, error) {
 // askAll asks the selected nodes. If there are several, it skips those that are just starting
 // or ending.
 func askAll[T any](o nodeOptions, ask func(*control.Client) (T, error)) ([]T, error) {
-	nodes, err := o.nodes()
+	nodes, err := o.selectedNodes()
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// complete lets shells complete the values of flags, wherever a command has them, and the arguments
-// of set.
-func complete(c *cobra.Command) {
+// completeValues lets shells complete the values of flags, wherever a command has them, and the
+// arguments of set.
+func completeValues(c *cobra.Command) {
 	command.Values(c, map[string]cobra.CompletionFunc{
 		"fabric":           completeFabric,
 		"node":             completeNode,

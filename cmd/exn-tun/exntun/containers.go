@@ -41,7 +41,7 @@ func writeContainers(w io.Writer, all []*control.Sockets) bool {
 		lines = append(lines, fmt.Sprintf("%s|%s|%d/%d|%s|%s|%s", choose(s.Name == "", "-", shortName(printable(s.Name))), choose(s.Container == "", "-", printable(s.Container)),
 			direct, live, display.Bytes(s.Direct.Sent.Bytes), display.Bytes(s.Direct.Received.Bytes), display.Bytes(shadow)))
 	}
-	(&table{w}).lines(lines...)
+	(&table{w}).writeLines(lines...)
 	for _, s := range all {
 		for _, p := range s.Stays {
 			fmt.Fprintf(w, "%s (%d) in %s%s%s\n", printable(p.Name), p.PID, printable(cmp.Or(s.Name, s.Container)), staysOnTCP, cli.Printable(p.Reason))

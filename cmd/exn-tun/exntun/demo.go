@@ -73,18 +73,18 @@ instead; the command's exit status is exn-tun's.`,
 func runDemo(ctx context.Context, p program, o demoOptions) error {
 	// Before anything else: no user namespace helps where this is missing.
 	if err := tun.Supported(); err != nil {
-		return p.cannot(o, fmt.Errorf("%w; direct sockets on loopback need none: exn-run --loopback PROGRAM", err))
+		return p.reportStartError(o, fmt.Errorf("%w; direct sockets on loopback need none: exn-run --loopback PROGRAM", err))
 	}
 	if !netns.Privileged() {
 		status, err := netns.ReexecInUserNS()
 		if err != nil {
-			return p.cannot(o, err)
+			return p.reportStartError(o, err)
 		}
 		return cli.ExitStatus(status)
 	}
 	rec, err := openRecording(o)
 	if err != nil {
-		return p.cannot(o, err)
+		return p.reportStartError(o, err)
 	}
 	if o.interactive() {
 		err = runPrograms(ctx, p, o, rec)
@@ -97,9 +97,9 @@ func runDemo(ctx context.Context, p program, o demoOptions) error {
 	return err
 }
 
-// cannot returns err, which keeps the demonstration from starting. With --json it prints a
-// report with the error first.
-func (p program) cannot(o demoOptions, err error) error {
+// reportStartError returns err, which keeps the demonstration from starting. With --json it prints
+// a report with the error first.
+func (p program) reportStartError(o demoOptions, err error) error {
 	if !o.json {
 		return err
 	}
@@ -129,7 +129,7 @@ func runChecks(ctx context.Context, p program, o demoOptions, rec *recording) er
 	if err != nil {
 		d.report.Error = cli.Text(err)
 	}
-	d.report.conclude()
+	d.report.setOK()
 	if o.json {
 		err = errors.Join(err, d.report.printJSON(p.stdout))
 	} else if len(d.report.Checks) > 0 {
@@ -169,12 +169,12 @@ func newDemonstration(p program, o demoOptions, rec *recording) *demo {
 	} else {
 		d.redis = &r
 	}
-	d.progress = newProgress(p.stderr, d.steps())
+	d.progress = newProgress(p.stderr, d.planSteps())
 	return d
 }
 
-// steps plans the demonstration. The times are those of an idle machine with two CPUs.
-func (d *demo) steps() []step {
+// planSteps plans the demonstration. The times are those of an idle machine with two CPUs.
+func (d *demo) planSteps() []step {
 	steps := []step{{fmt.Sprintf("bringing up %d nodes", d.o.nodes), 500 * time.Millisecond}}
 	for _, f := range lab.Families() {
 		steps = append(steps, step{fmt.Sprintf("ping, transfer, programs and broadcast over %v", f), 1300 * time.Millisecond})
@@ -195,7 +195,7 @@ func (d *demo) steps() []step {
 // runInLab brings up the lab, runs the checks and removes the lab.
 func (d *demo) runInLab(ctx context.Context) (err error) {
 	d.progress.nextStep()
-	if d.lab, err = lab.New(d.o.cluster(), d.o.fair); err != nil {
+	if d.lab, err = lab.New(d.o.clusterConfig(), d.o.fair); err != nil {
 		return err
 	}
 	defer func() {
@@ -215,7 +215,7 @@ func (d *demo) runInLab(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := d.report.describe(d.lab, veth); err != nil {
+	if err := d.report.recordNodes(d.lab, veth); err != nil {
 		return err
 	}
 	ctx, cancel := d.lab.Context(ctx)
@@ -234,9 +234,9 @@ func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 			run  func(context.Context, lab.Family) (string, error)
 		}{
 			{"reach", d.pingAll},
-			{"transfer", d.transfer},
-			{"programs", d.programs},
-			{"broadcast", d.broadcast},
+			{"transfer", d.checkTransfer},
+			{"programs", d.checkPrograms},
+			{"broadcast", d.checkBroadcast},
 		}
 		for i, c := range checks {
 			detail, err := c.run(ctx, f)
@@ -251,7 +251,7 @@ func (d *demo) checkAll(ctx context.Context, veth lab.Path) error {
 	if err := d.measureAll(ctx, d.firstWays(veth)); err != nil {
 		return err
 	}
-	detail, err := d.balance(ctx)
+	detail, err := d.checkBalance(ctx)
 	d.report.addCheck("frames", err, detail)
 	return nil
 }
@@ -269,18 +269,19 @@ func (d *demo) pingAll(ctx context.Context, f lab.Family) (string, error) {
 			return "", fmt.Errorf("node %d (%v): %w", 1+to, p.B.Addrs[f], err)
 		}
 	}
-	return fmt.Sprintf("ping (%s) from node 1 to %s", d.ping.Name, others(d.o.nodes)), nil
+	return fmt.Sprintf("ping (%s) from node 1 to %s", d.ping.Name, otherNodes(d.o.nodes)), nil
 }
 
-func others(nodes int) string {
+func otherNodes(nodes int) string {
 	if nodes == 2 {
 		return "node 2"
 	}
 	return fmt.Sprintf("%d others", nodes-1)
 }
 
-// transfer sends data over exn0, and verifies with the fabric's counters that it went that way.
-func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
+// checkTransfer sends data over exn0, and verifies with the fabric's counters that it went that
+// way.
+func (d *demo) checkTransfer(ctx context.Context, f lab.Family) (string, error) {
 	before := d.bytesArrived()
 	if err := lab.Transfer(ctx, d.lab.Exn(1), f, d.o.congestion, lab.TransferLen); err != nil {
 		return "", err
@@ -292,8 +293,8 @@ func (d *demo) transfer(ctx context.Context, f lab.Family) (string, error) {
 	return fmt.Sprintf("%d MiB, SHA-256 equal; the fabric carried %.1f MiB", lab.TransferLen>>20, float64(carried)/(1<<20)), nil
 }
 
-// programs lets programs of this host exchange a file over exn0.
-func (d *demo) programs(ctx context.Context, f lab.Family) (string, error) {
+// checkPrograms lets programs of this host exchange a file over exn0.
+func (d *demo) checkPrograms(ctx context.Context, f lab.Family) (string, error) {
 	names, err := lab.Programs(ctx, d.lab.Exn(1), f)
 	if len(names) == 0 {
 		return "skipped: this host has neither perl and bash nor python3 and curl", err
@@ -304,7 +305,7 @@ func (d *demo) programs(ctx context.Context, f lab.Family) (string, error) {
 // bytesArrived returns the bytes of all frames that arrived at node 2.
 func (d *demo) bytesArrived() uint64 { return d.lab.Cluster.Nodes[1].Interface.Stats().Port.RxBytes }
 
-func (d *demo) broadcast(ctx context.Context, f lab.Family) (string, error) {
+func (d *demo) checkBroadcast(ctx context.Context, f lab.Family) (string, error) {
 	to := lab.BroadcastAddr()
 	if f == lab.V6 {
 		to = lab.AllNodes
@@ -312,9 +313,9 @@ func (d *demo) broadcast(ctx context.Context, f lab.Family) (string, error) {
 	return fmt.Sprintf("each node's datagram to %v reached all others", to), lab.Broadcast(ctx, d.lab, f)
 }
 
-// balance checks that every frame that left a node arrived at another. Frames
+// checkBalance checks that every frame that left a node arrived at another. Frames
 // may be under way at first: the kernel sends some of its own, and a busy machine delivers late.
-func (d *demo) balance(ctx context.Context) (string, error) {
+func (d *demo) checkBalance(ctx context.Context) (string, error) {
 	var lost string
 	for wait := time.Millisecond; wait < 10*time.Second; wait *= 2 {
 		if lost = d.lab.SinceStart().Lost(d.o.nodes); lost == "" {

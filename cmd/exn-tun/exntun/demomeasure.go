@@ -71,7 +71,7 @@ func (d *demo) measureAll(ctx context.Context, on ways) error {
 // takeMeasurement takes a measurement and reports it.
 func (d *demo) takeMeasurement(ctx context.Context, m measurement, on ways) error {
 	d.progress.nextStep()
-	taken, total := 0, d.o.runs*len(on.list())
+	taken, total := 0, d.o.runs*len(on.wayList())
 	fig, err := m.measureWays(ctx, on, d.o.runs, func() {
 		taken++
 		d.progress.setDone(float64(taken) / float64(total))

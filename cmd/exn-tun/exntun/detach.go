@@ -22,9 +22,9 @@ import (
 // detachedEnv marks the process that goes into the background.
 const detachedEnv = "EXN_TUN_DETACHED"
 
-// detach starts this program again, with the same arguments, in a session of its own. It waits
-// until that node is up and prints its line, or until the node has failed.
-func detach(ctx context.Context, p program) error {
+// startDetached starts this program again, with the same arguments, in a session of its own. It
+// waits until that node is up and prints its line, or until the node has failed.
+func startDetached(ctx context.Context, p program) error {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), detachedEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -64,7 +64,7 @@ func detach(ctx context.Context, p program) error {
 	return cli.ExitStatus(max(cli.ExitFailure, child.ShellStatus(cmd.ProcessState)))
 }
 
-// isDetached reports whether detach started this process.
+// isDetached reports whether startDetached started this process.
 func isDetached() bool { return os.Getenv(detachedEnv) != "" }
 
 // letGo redirects standard input and output to /dev/null, and standard error to the log, once

@@ -208,7 +208,7 @@ func prefixOf(s string) (netip.Prefix, error) {
 
 // runDirect asks for one thing after the other, and says what the last answers are.
 func runDirect(p program, o directOptions, requests []control.Request) error {
-	if err := o.resolve(); err != nil {
+	if err := o.findDirectory(); err != nil {
 		return err
 	}
 	var all []control.Switched
@@ -240,7 +240,7 @@ func (o directOptions) tellSelected(req control.Request) (all []control.Switched
 			return nil, err
 		}
 	}
-	for _, f := range o.fabrics() {
+	for _, f := range o.toldFabrics() {
 		at := o.nodeOptions
 		at.dir = f.Dir
 		nodes, err := askAll(at, func(c *control.Client) (control.Switched, error) {
@@ -255,8 +255,8 @@ func (o directOptions) tellSelected(req control.Request) (all []control.Switched
 	return all, nil
 }
 
-// fabrics are those whose nodes are told.
-func (o directOptions) fabrics() []control.Fabric {
+// toldFabrics are those whose nodes are told.
+func (o directOptions) toldFabrics() []control.Fabric {
 	if o.only {
 		return []control.Fabric{{Fabric: o.fabric, Dir: o.dir}}
 	}

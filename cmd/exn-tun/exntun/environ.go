@@ -11,9 +11,9 @@ import (
 	"exnet/node"
 )
 
-// environ returns the variables for a program on the i-th node, from 0: its own addresses and
+// nodeEnviron returns the variables for a program on the i-th node, from 0: its own addresses and
 // those of the other nodes.
-func (s *session) environ(i int) []string {
+func (s *session) nodeEnviron(i int) []string {
 	next := (i + 1) % s.o.nodes
 	var peers, peers6 []string
 	for k := range s.o.nodes {
@@ -40,8 +40,8 @@ func (s *session) environ(i int) []string {
 	return env
 }
 
-// shell returns the user's shell with a prompt that says where it is.
-func (s *session) shell() (*exec.Cmd, error) {
+// userShell returns the user's shell with a prompt that says where it is.
+func (s *session) userShell() (*exec.Cmd, error) {
 	name := os.Getenv("SHELL")
 	if name == "" {
 		name = "/bin/sh"

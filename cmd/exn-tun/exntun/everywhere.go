@@ -19,11 +19,11 @@ type everyNode struct {
 	asked map[fabric.NodeID]emp.Description // the node of this host to ask about each
 }
 
-// everywhere finds the selected nodes on all hosts.
-func (o nodeOptions) everywhere() (*everyNode, error) {
+// nodesEverywhere finds the selected nodes on all hosts.
+func (o nodeOptions) nodesEverywhere() (*everyNode, error) {
 	all := o
 	all.node = nil
-	here, err := all.nodes()
+	here, err := all.selectedNodes()
 	if err != nil {
 		return nil, err
 	}

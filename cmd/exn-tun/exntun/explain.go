@@ -33,7 +33,7 @@ if nothing has moved for a second, which end waits for which.`,
 		if err := cli.ParseNumber(&o.pid, args[0], 1, math.MaxInt32); err != nil {
 			return cli.Usagef("%q is no PID", args[0])
 		}
-		if err := o.resolve(); err != nil {
+		if err := o.checkFlags(); err != nil {
 			return err
 		}
 		return runExplain(c.Context(), programOf(c).stdout, o)

@@ -150,15 +150,15 @@ func keyNode(w io.Writer, o keyOptions) error {
 	var by *identity.Pair
 	if o.ca != "" {
 		var err error
-		if by, err = o.authority(); err != nil {
+		if by, err = o.readAuthority(); err != nil {
 			return err
 		}
 	}
 	return savePair(w, o, identity.Name{Fabric: o.fabric, Node: *o.node}, by)
 }
 
-// authority reads the files that --ca names.
-func (o keyOptions) authority() (*identity.Pair, error) {
+// readAuthority reads the files that --ca names.
+func (o keyOptions) readAuthority() (*identity.Pair, error) {
 	by, err := identity.Load(o.ca)
 	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--ca: %s does not exist: make it with exn-tun key ca", missing.Path)
@@ -176,14 +176,14 @@ func savePair(w io.Writer, o keyOptions, name identity.Name, by *identity.Pair) 
 		return err
 	}
 	key, cert := identity.Paths(o.out)
-	fmt.Fprintf(w, "%s (secret), %s: %v, until %s, %s\n", key, cert, name, date(pair.Cert.NotAfter), pair.Fingerprint())
+	fmt.Fprintf(w, "%s (secret), %s: %v, until %s, %s\n", key, cert, name, formatDate(pair.Cert.NotAfter), pair.Fingerprint())
 	return nil
 }
 
-func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+func formatDate(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 func keySign(w io.Writer, o keyOptions) error {
-	by, err := o.authority()
+	by, err := o.readAuthority()
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func keySign(w io.Writer, o keyOptions) error {
 		if err := identity.Replace(path, cert); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s: %v, until %s, %s\n", path, name, date(cert.NotAfter), identity.Fingerprint(cert))
+		fmt.Fprintf(w, "%s: %v, until %s, %s\n", path, name, formatDate(cert.NotAfter), identity.Fingerprint(cert))
 	}
 	return nil
 }
@@ -214,14 +214,14 @@ func keyShow(w io.Writer, o keyOptions) error {
 			return err
 		}
 		if name.Authority {
-			fmt.Fprintf(w, "# %s: %v, until %s, %s\n", path, name, date(cert.NotAfter), identity.Fingerprint(cert))
+			fmt.Fprintf(w, "# %s: %v, until %s, %s\n", path, name, formatDate(cert.NotAfter), identity.Fingerprint(cert))
 			continue
 		}
 		by := "signed by " + cert.Issuer.CommonName
 		if cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil {
 			by = "signed by itself"
 		}
-		fmt.Fprintf(w, "node %d %s # %s: fabric %s, until %s, %s\n", name.Node, identity.Fingerprint(cert), path, name.Fabric, date(cert.NotAfter), by)
+		fmt.Fprintf(w, "node %d %s # %s: fabric %s, until %s, %s\n", name.Node, identity.Fingerprint(cert), path, name.Fabric, formatDate(cert.NotAfter), by)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ exn-tun lease revoke 3 --node 1 --within 10s`,
 	var list, grant, revoke leaseOptions
 	add := func(sub *cobra.Command, o *leaseOptions, run func(program, leaseOptions, []string) error, define func(*pflag.FlagSet)) {
 		sub.RunE = func(c *cobra.Command, args []string) error {
-			if err := o.resolve(); err != nil {
+			if err := o.findDirectory(); err != nil {
 				return err
 			}
 			return run(programOf(c), *o, args)
@@ -103,7 +103,7 @@ func (o leaseOptions) needOneNode() error {
 	if o.node != nil {
 		return nil
 	}
-	nodes, err := o.nodes()
+	nodes, err := o.selectedNodes()
 	if err == nil && len(nodes) > 1 {
 		err = cli.Usagef("%d nodes are up: say which one with --node", len(nodes))
 	}

@@ -60,7 +60,7 @@ func runLNetSelftest(ctx context.Context, p program, o lnetOptions) error {
 	}
 	const row = "%-10s %8s %8s %12s %10s\n"
 	fmt.Fprintf(p.stdout, row, "test", "threads", "bytes", "RPC/s", "MB/s")
-	for _, s := range o.specs(tests) {
+	for _, s := range o.testSpecs(tests) {
 		r, err := selftest.Run(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s, %d threads, %d bytes: %w", s.Test, s.Threads, s.Size, err)
@@ -74,9 +74,9 @@ func runLNetSelftest(ctx context.Context, p program, o lnetOptions) error {
 	return nil
 }
 
-// specs returns the rows, as the thesis measures them: by threads with 1 MB (figures 6.16a, 6.17a
-// and 6.18), and by size with 16 threads (6.16b and 6.17b).
-func (o lnetOptions) specs(tests []selftest.Test) (specs []selftest.Spec) {
+// testSpecs returns the rows, as the thesis measures them: by threads with 1 MB (figures 6.16a,
+// 6.17a and 6.18), and by size with 16 threads (6.16b and 6.17b).
+func (o lnetOptions) testSpecs(tests []selftest.Test) (specs []selftest.Spec) {
 	for _, t := range tests {
 		add := func(threads, size int) {
 			specs = append(specs, selftest.Spec{Test: t, Threads: threads, Size: size, Immediate: o.immediate, Full: o.full, Duration: o.duration})

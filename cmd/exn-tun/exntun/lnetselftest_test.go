@@ -41,7 +41,7 @@ func TestLNetSelftest(t *testing.T) {
 			}
 		}
 	}
-	if n := len((lnetOptions{}).specs(lnetTests["all"])); n != 7+2*(7+9) {
+	if n := len((lnetOptions{}).testSpecs(lnetTests["all"])); n != 7+2*(7+9) {
 		t.Errorf("%d rows by default", n)
 	}
 	for args, want := range map[string]string{

@@ -83,9 +83,9 @@ func programCommand(args ...string) (cmd *exec.Cmd, stdout, stderr *buffer) {
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	netnstest.CheckFDs(t)
-	before := children() // of an earlier test, which has said so
+	before := childProcesses() // of an earlier test, which has said so
 	t.Cleanup(func() {
-		left := slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(before, pid) })
+		left := slices.DeleteFunc(childProcesses(), func(pid int) bool { return slices.Contains(before, pid) })
 		if len(left) > 0 {
 			t.Errorf("processes left behind: %v", left)
 		}

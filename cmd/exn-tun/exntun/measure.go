@@ -130,7 +130,7 @@ type ways struct {
 	direct    *way // nil: there are no brokers
 }
 
-func (w ways) list() []way {
+func (w ways) wayList() []way {
 	list := []way{w.veth, w.exn}
 	if w.direct != nil {
 		list = append(list, *w.direct)
@@ -141,7 +141,7 @@ func (w ways) list() []way {
 // measureWays takes m on all ways in turn, so that other load on the machine affects them alike.
 // Each run begins with another one. taken is called after each.
 func (m measurement) measureWays(ctx context.Context, on ways, runs int, taken func()) (figure, error) {
-	list := on.list()
+	list := on.wayList()
 	values := make([][]float64, 3)
 	for run := range runs {
 		for turn := range list {

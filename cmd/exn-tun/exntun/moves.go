@@ -55,8 +55,8 @@ func (l *looker) lookAtMoves(ctx context.Context) (m moves, err error) {
 	return m, nil
 }
 
-// rates are how many bytes an end sends and gets in a second.
-func (m moves) rates(key endKey) (out, in uint64) {
+// endRates returns how many bytes a second an end sends and gets.
+func (m moves) endRates(key endKey) (out, in uint64) {
 	c, was := m.now[key], m.before[key]
 	if c == nil || was == nil || !was.Since.Equal(c.Since) || m.since <= 0 {
 		return 0, 0
@@ -72,7 +72,7 @@ func (m moves) rowOf(key endKey) string {
 		return ""
 	}
 	other := m.now[key.otherEnd()]
-	out, in := m.rates(key)
+	out, in := m.endRates(key)
 	byOther, byThis := explain.Unread(c, other)
 	wait := "-"
 	if at, ok := m.still[key]; ok {

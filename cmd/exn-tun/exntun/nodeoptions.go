@@ -58,8 +58,8 @@ func newUpOptions(fs *pflag.FlagSet) *upOptions {
 	return o
 }
 
-// config returns the configuration. If the flags name a file, they override what it says.
-func (o *upOptions) config() (daemon.Config, error) {
+// daemonConfig returns the configuration. If the flags name a file, they override what it says.
+func (o *upOptions) daemonConfig() (daemon.Config, error) {
 	if o.file == "" {
 		return o.cfg, nil
 	}
@@ -90,7 +90,7 @@ func (o *upOptions) defineFlags(fs *pflag.FlagSet) {
 
 func (o *upOptions) defineFabric(fs *pflag.FlagSet) {
 	cfg := &o.cfg
-	where(fs, &cfg.Fabric, &cfg.Dir)
+	fabricFlags(fs, &cfg.Fabric, &cfg.Dir)
 	fs.StringVar(&cfg.Group, "group", cfg.Group, "`GROUP` users of this group may join, too")
 	nodeFlag(fs, &cfg.Node, fmt.Sprintf("`ID` node ID, 0 to %d (the lowest free one)", daemon.MaxNode))
 	fs.Func("topology", "`torus:4x4x4|mesh:3x2|FILE` how it is wired, the same for all nodes (each is one hop from every other)", func(s string) (err error) {
@@ -183,8 +183,8 @@ func (o *upOptions) defineOthers(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.foreground, "foreground", true, "stay in the foreground (the default)")
 }
 
-// where defines the flags that select a fabric.
-func where(fs *pflag.FlagSet, name, dir *string) {
+// fabricFlags defines the flags that select a fabric.
+func fabricFlags(fs *pflag.FlagSet, name, dir *string) {
 	fs.Var((*fabricName)(name), "fabric", "`NAME` name of the fabric (lab)")
 	fs.StringVar(dir, "dir", *dir, "`DIR` where its nodes meet (/run/exn/NAME; without root $XDG_RUNTIME_DIR/exn/NAME)")
 }

@@ -51,8 +51,8 @@ func (o demoOptions) interactive() bool { return o.shell || len(o.command) > 0 }
 // redisRequests is how many requests a run of redis has: on TCP about twice as long as another.
 func (o demoOptions) redisRequests() int { return max(1000, int(o.duration.Seconds()*160_000)) }
 
-// cluster returns the configuration of the nodes.
-func (o demoOptions) cluster() node.ClusterConfig {
+// clusterConfig returns the configuration of the nodes.
+func (o demoOptions) clusterConfig() node.ClusterConfig {
 	return node.ClusterConfig{
 		Nodes: o.nodes,
 		Node: node.Config{

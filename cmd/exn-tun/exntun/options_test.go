@@ -55,7 +55,7 @@ func TestDemoFlags(t *testing.T) {
 		MTU: 9000, MACPrefix: arp.Prefix{2, 0, 0, 10}, EagerThreshold: 9014,
 		VELOBudget: 1, RMABudget: 2, NoFastPath: true, CongestionControl: "reno",
 	}}
-	if got := o.cluster(); !reflect.DeepEqual(got, cluster) {
+	if got := o.clusterConfig(); !reflect.DeepEqual(got, cluster) {
 		t.Errorf("nodes are configured as %+v, want %+v", got, cluster)
 	}
 	if !o.fair || !o.stats || o.duration != 2*time.Second || o.runs != 7 || o.in != 5 {

@@ -142,8 +142,8 @@ type wish struct {
 	class  fabric.Class   // of the packets; 0: all packets that have no routes of their own
 }
 
-// route chooses the ways of flows, calls use for each, and returns the load.
-func (w wish) route(g *graph.Graph, flows []routing.Flow, use func(routing.Flow, []int32)) (*routing.Load, error) {
+// routeFlows chooses the ways of flows, calls use for each, and returns the load.
+func (w wish) routeFlows(g *graph.Graph, flows []routing.Flow, use func(routing.Flow, []int32)) (*routing.Load, error) {
 	if w.via == nil {
 		return loadOf(g, w.router, flows, use)
 	}
@@ -183,8 +183,8 @@ func planRoutes(routes *topo.Routes, w wish, flows []routing.Flow, existing []to
 	}
 	p := &plan{before: slices.Max(append(static.Peak, 0))}
 	after := routing.NewLoad(g)
-	_, err = w.route(g, flows, func(f routing.Flow, path []int32) {
-		if w.via != nil && !visits(g, f, path, *w.via) {
+	_, err = w.routeFlows(g, flows, func(f routing.Flow, path []int32) {
+		if w.via != nil && !flowVisits(g, f, path, *w.via) {
 			p.past++
 		}
 		way := tables[[2]int32{f.From, f.To}]
@@ -204,8 +204,8 @@ func planRoutes(routes *topo.Routes, w wish, flows []routing.Flow, existing []to
 	return p, err
 }
 
-// visits reports whether a flow begins at, passes through or ends at a node.
-func visits(g *graph.Graph, f routing.Flow, path []int32, n fabric.NodeID) bool {
+// flowVisits reports whether a flow begins at, passes through or ends at a node.
+func flowVisits(g *graph.Graph, f routing.Flow, path []int32, n fabric.NodeID) bool {
 	v := int32(slices.Index(g.Routes().Topology().Nodes(), n))
 	return f.From == v || slices.ContainsFunc(path, func(c int32) bool { return g.Channels()[c].To == v })
 }

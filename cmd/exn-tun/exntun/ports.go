@@ -67,7 +67,7 @@ func runRegisters(p program, o registersOptions, args []string) error {
 		}
 		o.node = new(fabric.NodeID(n))
 	}
-	if err := o.resolve(); err != nil {
+	if err := o.findDirectory(); err != nil {
 		return err
 	}
 	set, err := parseRegister(o.set)

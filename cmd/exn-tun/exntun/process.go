@@ -25,7 +25,7 @@ func adoptOrphans() (*orphans, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
 	}
-	o := &orphans{others: make(map[int]bool), children: children}
+	o := &orphans{others: make(map[int]bool), children: childProcesses}
 	for _, pid := range o.children() {
 		o.others[pid] = true
 	}
@@ -70,9 +70,9 @@ func (o *orphans) endChildren() int {
 	}
 }
 
-// reap waits for adopted children that have ended. own are children that the caller started and
-// waits for itself.
-func (o *orphans) reap(own []int) {
+// reapChildren waits for adopted children that have ended. own are children that the caller started
+// and waits for itself.
+func (o *orphans) reapChildren(own []int) {
 	for _, pid := range o.children() {
 		if !o.others[pid] && !slices.Contains(own, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left alone
@@ -80,8 +80,8 @@ func (o *orphans) reap(own []int) {
 	}
 }
 
-// children returns the processes whose parent is this one.
-func children() []int {
+// childProcesses returns the processes whose parent is this one.
+func childProcesses() []int {
 	var pids []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
 	self := strconv.Itoa(os.Getpid())

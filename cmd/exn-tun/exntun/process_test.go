@@ -71,7 +71,7 @@ func TestOrphansOfLateEnd(t *testing.T) {
 	}
 	eventually(t, "both run", func() bool { return withCommandLine(t, "sleep\x00"+arg+"\x00") == 2 })
 	o.children = func() []int {
-		pids := children()
+		pids := childProcesses()
 		for _, pid := range pids {
 			if !o.others[pid] {
 				_ = unix.Kill(pid, unix.SIGKILL)
@@ -106,7 +106,7 @@ func withCommandLine(t *testing.T, line string) (n int) {
 
 // childRuns reports whether this process has a child that has not ended.
 func childRuns() bool {
-	return slices.ContainsFunc(children(), runs)
+	return slices.ContainsFunc(childProcesses(), runs)
 }
 
 // runs reports whether a process has not ended.
@@ -138,7 +138,7 @@ func TestOrphansReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the orphan's end", func() bool {
-		o.reap([]int{own.Process.Pid})
+		o.reapChildren([]int{own.Process.Pid})
 		return unix.Kill(gone, 0) == unix.ESRCH
 	})
 	if !alive(t, arg) {
@@ -180,12 +180,12 @@ func TestChildren(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
-	if !slices.Contains(children(), pid) {
-		t.Errorf("%d is not among the children %v", pid, children())
+	if !slices.Contains(childProcesses(), pid) {
+		t.Errorf("%d is not among the children %v", pid, childProcesses())
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	if slices.Contains(children(), pid) {
+	if slices.Contains(childProcesses(), pid) {
 		t.Error("it is still there when it has ended")
 	}
 }

@@ -70,10 +70,10 @@ func runProfile(p program, want string, o profileOptions) error {
 	if want != control.ProfileStart && o.out+o.heat+o.ring == "" {
 		return cli.Usagef("name a file for the counts with -o, --svg or --chord")
 	}
-	if err := o.resolve(); err != nil {
+	if err := o.findDirectory(); err != nil {
 		return err
 	}
-	all, err := o.everywhere()
+	all, err := o.nodesEverywhere()
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func runProfile(p program, want string, o profileOptions) error {
 	if want == control.ProfileStart {
 		return nil
 	}
-	return rec.write(p, o)
+	return rec.writeProfile(p, o)
 }
 
 // traffic joins what the nodes have counted.
@@ -128,9 +128,9 @@ func (r *traffic) addProfile(n fabric.NodeID, p *control.Profile) {
 	r.ends[endpoint{n, 0}] = true // a node that was silent has a rank, too
 }
 
-// processes returns the traffic in PFProf's form: a rank for each mailbox, in the
+// profileProcesses returns the traffic in PFProf's form: a rank for each mailbox, in the
 // order of nodes and VPIDs.
-func (r *traffic) processes() []pfprof.Process {
+func (r *traffic) profileProcesses() []pfprof.Process {
 	var ends []endpoint
 	for e := range r.ends {
 		ends = append(ends, e)
@@ -198,8 +198,8 @@ func classOf(p *pfprof.Process, class int) *pfprof.ClassCount {
 	return &p.Classes[at]
 }
 
-func (r *traffic) write(p program, o profileOptions) error {
-	all := r.processes()
+func (r *traffic) writeProfile(p program, o profileOptions) error {
+	all := r.profileProcesses()
 	var errs []error
 	switch form := pfprof.WriteJSON; {
 	case o.out == "-":

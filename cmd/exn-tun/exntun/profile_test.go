@@ -67,7 +67,7 @@ func TestTrafficProcesses(t *testing.T) {
 	tagged.Class = 10
 	r.addProfile(1, &control.Profile{Flows: []control.ProfileFlow{tagged, tagged}})
 	r.addProfile(7, &control.Profile{})
-	all := r.processes()
+	all := r.profileProcesses()
 	if len(all) != 3 || all[2].Name != "node 7 vpid 0" || all[0].Duration != 3 {
 		t.Fatalf("%+v", all)
 	}

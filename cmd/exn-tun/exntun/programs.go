@@ -29,7 +29,7 @@ const (
 func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) (err error) {
 	if !o.shell {
 		// Before there are nodes, and before the file of --output is written.
-		if err := startable(o.command[0]); err != nil {
+		if err := startError(o.command[0]); err != nil {
 			return startFailed(p, err)
 		}
 	}
@@ -44,7 +44,7 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 	}
 	defer family.stopAdopting()
 
-	l, err := lab.New(o.cluster(), o.fair)
+	l, err := lab.New(o.clusterConfig(), o.fair)
 	if err != nil {
 		return err
 	}
@@ -79,10 +79,10 @@ func runPrograms(ctx context.Context, p program, o demoOptions, rec *recording) 
 			s.printProgress("ended what was left behind (processes: %d)", n)
 		}
 		if ran {
-			s.summary()
+			s.printSummary()
 		}
 	}()
-	if err := s.prepare(ctx, signals); err != nil {
+	if err := s.prepareServers(ctx, signals); err != nil {
 		return err
 	}
 	ran = true
@@ -94,8 +94,8 @@ func programSignals() []os.Signal {
 	return []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP}
 }
 
-// prepare starts the servers. Until the command runs, any signal ends it all.
-func (s *session) prepare(ctx context.Context, signals <-chan os.Signal) error {
+// prepareServers starts the servers. Until the command runs, any signal ends it all.
+func (s *session) prepareServers(ctx context.Context, signals <-chan os.Signal) error {
 	ctx, stop := signal.NotifyContext(ctx, programSignals()...)
 	defer stop()
 	err := s.startServers(ctx)
@@ -116,27 +116,27 @@ type session struct {
 	servers []*server
 }
 
-// here and next are the nodes, from 0, of the command and of the servers.
-func (s *session) here() int { return s.o.in - 1 }
-func (s *session) next() int { return s.o.in % s.o.nodes }
+// commandNode and serverNode are the nodes, from 0, of the command and of the servers.
+func (s *session) commandNode() int { return s.o.in - 1 }
+func (s *session) serverNode() int  { return s.o.in % s.o.nodes }
 
 // runCommand runs the command or shell to its end. Its exit status is the result.
 func (s *session) runCommand(ctx context.Context, signals <-chan os.Signal) error {
 	var cmd *exec.Cmd
 	if s.o.shell {
 		var err error
-		if cmd, err = s.shell(); err != nil {
+		if cmd, err = s.userShell(); err != nil {
 			return err
 		}
-		s.banner()
+		s.printBanner()
 	} else {
 		cmd = exec.Command(s.o.command[0], s.o.command[1:]...)
 	}
-	cmd.Env = append(os.Environ(), append(cmd.Env, s.environ(s.here())...)...)
+	cmd.Env = append(os.Environ(), append(cmd.Env, s.nodeEnviron(s.commandNode())...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, cli.Unwrap(s.stdout), s.stderr
 	// Where the output is not a file, its copying ends with the command.
 	cmd.WaitDelay = commandGrace
-	err := s.lab.Cluster.Namespace(s.here()).Start(cmd)
+	err := s.lab.Cluster.Namespace(s.commandNode()).Start(cmd)
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
@@ -148,8 +148,8 @@ func (s *session) runCommand(ctx context.Context, signals <-chan os.Signal) erro
 	return s.waitCommand(ctx, cmd, done, signals)
 }
 
-// startable returns why a program cannot be started; nil: nothing is known that speaks against it.
-func startable(name string) error {
+// startError returns why a program cannot be started; nil: nothing is known that speaks against it.
+func startError(name string) error {
 	_, err := exec.LookPath(name)
 	if e, ok := errors.AsType[*exec.Error](err); ok && strings.Contains(name, "/") {
 		cause := e.Err
@@ -188,7 +188,7 @@ func (s *session) waitCommand(ctx context.Context, cmd *exec.Cmd, done <-chan er
 	for {
 		select {
 		case <-exited:
-			s.family.reap(s.ownProcesses(cmd))
+			s.family.reapChildren(s.ownProcesses(cmd))
 		case sig := <-signals:
 			// A terminal's keys signal the command, too, and the command decides what they
 			// mean.
@@ -220,21 +220,21 @@ func (s *session) waitCommand(ctx context.Context, cmd *exec.Cmd, done <-chan er
 	}
 }
 
-// summary says on standard error what went over the fabric: standard output is
+// printSummary says on standard error what went over the fabric: standard output is
 // the command's.
-func (s *session) summary() {
+func (s *session) printSummary() {
 	s.printProgress("sent %v", s.lab.SinceStart())
 	if s.o.stats {
 		printCounters(s.stderr, describeNodes(s.lab), countersOfLoop(s.lab))
 	}
 }
 
-// banner prints which node a shell is on, and how to reach the others.
-func (s *session) banner() {
+// printBanner prints which node a shell is on, and how to reach the others.
+func (s *session) printBanner() {
 	fmt.Fprintf(s.stderr, "%d nodes on one fabric; this shell is on node %d. \"exit\" ends it all.\n", s.o.nodes, s.o.in)
 	for i := range min(s.o.nodes, maxNodeLines) {
 		fmt.Fprintf(s.stderr, "  node %-3d  %-11v  %-15v  %s\n", 1+i, node.Addr4(i).Addr(), node.Addr6(i).Addr(),
-			choose(i == s.here(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
+			choose(i == s.commandNode(), "(here)", fmt.Sprintf("nsenter --net=$EXN_NS%d COMMAND", 1+i)))
 	}
 	if s.o.nodes > maxNodeLines {
 		fmt.Fprintf(s.stderr, "  and %d more\n", s.o.nodes-maxNodeLines)

@@ -37,7 +37,7 @@ func (p *progress) nextStep() {
 	}
 	p.at++
 	p.part = 0
-	p.show()
+	p.showProgress()
 }
 
 // lastStep begins the last step, wherever it was.
@@ -50,7 +50,7 @@ func (p *progress) lastStep() {
 func (p *progress) setDone(part float64) {
 	p.part = part
 	if p.terminal {
-		p.show()
+		p.showProgress()
 	}
 }
 
@@ -74,7 +74,7 @@ func (p *progress) timeLeft() time.Duration {
 	return time.Duration(float64(rest) * float64(took+known) / float64(past+known))
 }
 
-func (p *progress) show() {
+func (p *progress) showProgress() {
 	seconds := int((p.timeLeft() + time.Second - 1) / time.Second)
 	text := fmt.Sprintf("exn-tun demo: [%d/%d] %s; about %d s left", p.at+1, len(p.steps), p.steps[p.at].text, seconds)
 	if p.terminal {

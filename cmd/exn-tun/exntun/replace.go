@@ -14,9 +14,9 @@ import (
 	"exnet/node/daemon"
 )
 
-// replace ends the node of the fabric that has the interface of cfg, if there is one, and stores
-// the interface and, unless cfg has one, the node's ID in cfg.
-func replace(ctx context.Context, cfg *daemon.Config) error {
+// replaceNode ends the node of the fabric that has the interface of cfg, if there is one, and
+// stores the interface and, unless cfg has one, the node's ID in cfg.
+func replaceNode(ctx context.Context, cfg *daemon.Config) error {
 	n, ok := control.HolderIn(cfg.Dir, cmp.Or(cfg.NSPath(), "/proc/self/ns/net"), cfg.Interface)
 	if !ok {
 		return nil
@@ -41,9 +41,9 @@ func replace(ctx context.Context, cfg *daemon.Config) error {
 // sd_listen_fds(3)).
 const firstStored = 3
 
-// stored returns the descriptor of the interface that systemd kept while the node restarted; nil:
-// it kept none. The caller closes it.
-func stored(name string) (left *os.File) {
+// storedInterface returns the descriptor of the interface that systemd kept while the node
+// restarted; nil: it kept none. The caller closes it.
+func storedInterface(name string) (left *os.File) {
 	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
 	if pid, perr := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || perr != nil || pid != os.Getpid() {
 		return nil
@@ -61,9 +61,10 @@ func stored(name string) (left *os.File) {
 	return left
 }
 
-// store has systemd keep the interface until the service is stopped, and not only restarted, if its
-// unit has FileDescriptorStoreMax (sd_pid_notify_with_fds(3)). dup makes the descriptor.
-func store(name string, dup func() (int, error)) error {
+// storeInterface has systemd keep the interface until the service is stopped, and not only
+// restarted, if its unit has FileDescriptorStoreMax (sd_pid_notify_with_fds(3)). dup makes the
+// descriptor.
+func storeInterface(name string, dup func() (int, error)) error {
 	if os.Getenv(notifyEnv) == "" {
 		return nil
 	}
@@ -72,19 +73,19 @@ func store(name string, dup func() (int, error)) error {
 		return err
 	}
 	defer unix.Close(fd)
-	notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, fd)
+	notifySystemd("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, fd)
 	return nil
 }
 
 // closeKept has systemd close the interface that it keeps.
-func closeKept(name string) { notify("FDSTOREREMOVE=1\nFDNAME=" + name) }
+func closeKept(name string) { notifySystemd("FDSTOREREMOVE=1\nFDNAME=" + name) }
 
 // notifyEnv is the variable with the socket of systemd.
 const notifyEnv = "NOTIFY_SOCKET"
 
-// notify reports the state of the service to systemd (sd_notify(3)). It ignores errors: nothing
-// depends on the message.
-func notify(state string, fds ...int) {
+// notifySystemd reports the state of the service to systemd (sd_notify(3)). It ignores errors:
+// nothing depends on the message.
+func notifySystemd(state string, fds ...int) {
 	path := os.Getenv(notifyEnv)
 	if path == "" {
 		return

@@ -90,8 +90,8 @@ func (r *report) addCheck(name string, err error, detail string) {
 	r.Checks = append(r.Checks, c)
 }
 
-// conclude sets OK.
-func (r *report) conclude() {
+// setOK sets OK: some checks were made, and none failed.
+func (r *report) setOK() {
 	r.OK = r.Error == "" && len(r.Checks) > 0 && len(r.failedChecks()) == 0
 }
 
@@ -124,8 +124,8 @@ func newReport(o demoOptions, ping lab.Pinger) *report {
 	return r
 }
 
-// describe records the nodes and the interfaces.
-func (r *report) describe(l *lab.Lab, veth lab.Path) error {
+// recordNodes records the nodes and the interfaces.
+func (r *report) recordNodes(l *lab.Lab, veth lab.Path) error {
 	r.Setup.RealTime = l.RealTime
 	r.Nodes = describeNodes(l)
 	conn, err := hostnet.Open(veth.A.NS)

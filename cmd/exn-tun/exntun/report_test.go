@@ -41,7 +41,7 @@ func sampleReport() *report {
 	detail, err := r.Direct.checkDirect()
 	r.addCheck("direct", err, detail)
 	r.addCheck("frames", nil, "every one that left a node arrived; no packet was dropped")
-	r.conclude()
+	r.setOK()
 	return r
 }
 
@@ -89,7 +89,7 @@ func TestScreenOfFailure(t *testing.T) {
 	r.addCheck("stream, IPv4", errors.New("over direct sockets: no result within 5.3s"), "")
 	r.addCheck("reach, IPv6", errors.New("node 2: 0 of 2 answers"), "")
 	r.Checks[len(r.Checks)-1].basic = true
-	r.conclude()
+	r.setOK()
 	var b strings.Builder
 	r.printScreen(&b)
 	fits(t, b.String())
@@ -134,7 +134,7 @@ func TestTableOfFailure(t *testing.T) {
 	r.Figures[0].Exn.Runs = 1
 	r.addCheck("stream, IPv4", errors.New("over exn0: no result within 5.3s"), "")
 	r.addCheck("broadcast, IPv6", errors.Join(errors.New("node 1 did not get the datagram of node 2: i/o timeout"), errors.New("node 2 did not either, for whatever reason it may have had")), "")
-	r.conclude()
+	r.setOK()
 	if r.OK {
 		t.Error("a failed check leaves the report OK")
 	}
@@ -147,16 +147,16 @@ func TestTableOfFailure(t *testing.T) {
 // TestVerdict: it is OK only when something was checked and all went well.
 func TestVerdict(t *testing.T) {
 	r := newReport(demoOptions{}, lab.Pinger{})
-	if r.conclude(); r.OK {
+	if r.setOK(); r.OK {
 		t.Error("OK without a check")
 	}
 	r.addCheck("a", nil, "fine")
-	if r.conclude(); !r.OK {
+	if r.setOK(); !r.OK {
 		t.Error("not OK, though the check passed")
 	}
 	r.Error = "no room"
-	if r.conclude(); r.OK || r.verdict() != "The demonstration ended early: no room" {
-		t.Errorf("with an error: OK %v, %q", r.OK, r.verdict())
+	if r.setOK(); r.OK || r.verdictLine() != "The demonstration ended early: no room" {
+		t.Errorf("with an error: OK %v, %q", r.OK, r.verdictLine())
 	}
 }
 

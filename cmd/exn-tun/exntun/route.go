@@ -51,7 +51,7 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 		sub := &cobra.Command{
 			Use: use + " [flags]", Short: short, Long: long, Args: command.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
-				if err := o.resolve(); err != nil {
+				if err := o.findDirectory(); err != nil {
 					return err
 				}
 				return run(c.Context(), programOf(c), *o)
@@ -60,7 +60,7 @@ exn-tun route reserve --primitive bcast --via 1 --tag 10`,
 		for _, d := range define {
 			cli.Group(sub.Flags(), "What", d)
 		}
-		cli.Group(sub.Flags(), "Nodes", func(fs *pflag.FlagSet) { where(fs, &o.fabric, &o.dir) })
+		cli.Group(sub.Flags(), "Nodes", func(fs *pflag.FlagSet) { fabricFlags(fs, &o.fabric, &o.dir) })
 		c.AddCommand(sub)
 	}
 	add("reserve", "routes for a pattern", `Computes routes for a pattern and installs those that differ from the tables: on
@@ -96,7 +96,7 @@ type fabricRoutes struct {
 }
 
 func routesOf(o nodeOptions) (*fabricRoutes, error) {
-	all, err := o.everywhere()
+	all, err := o.nodesEverywhere()
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func (f *fabricRoutes) askNode(n fabric.NodeID, req control.RouteRequest) (*cont
 	return askOf(f.everyNode, n, func(c *control.Client) (*control.Reservations, error) { return c.Routes(req) })
 }
 
-// wish returns what --router, --via and --tag ask for.
-func (o routeOptions) wish() (wish, error) {
+// routeWish returns what --router, --via and --tag ask for.
+func (o routeOptions) routeWish() (wish, error) {
 	w := wish{router: o.router}
 	switch {
 	case o.pattern+o.primitive == "":
@@ -150,8 +150,8 @@ func (o routeOptions) wish() (wish, error) {
 	return w, nil
 }
 
-// flows returns the flows to compute routes for.
-func (o routeOptions) flows(t *topo.Topology) ([]routing.Flow, error) {
+// readFlows returns the flows to compute routes for.
+func (o routeOptions) readFlows(t *topo.Topology) ([]routing.Flow, error) {
 	if o.primitive == "" {
 		return nodeFlows(o.pattern, t)
 	}
@@ -184,14 +184,14 @@ func reserveRoutes(ctx context.Context, p program, o routeOptions) error {
 	if o.while != 0 {
 		return reserveWhile(ctx, p, o)
 	}
-	text, err := o.reserve()
+	text, err := o.makeReservation()
 	fmt.Fprint(p.stdout, text)
 	return err
 }
 
-// reserve makes a reservation, and returns a line about it.
-func (o routeOptions) reserve() (text string, err error) {
-	w, err := o.wish()
+// makeReservation makes a reservation, and returns a line about it.
+func (o routeOptions) makeReservation() (text string, err error) {
+	w, err := o.routeWish()
 	if err != nil {
 		return "", err
 	}
@@ -199,11 +199,11 @@ func (o routeOptions) reserve() (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	flows, err := o.flows(f.topo)
+	flows, err := o.readFlows(f.topo)
 	if err != nil {
 		return "", err
 	}
-	existing, err := f.overrides()
+	existing, err := f.firstOverrides()
 	if err != nil {
 		return "", err
 	}
@@ -215,7 +215,7 @@ func (o routeOptions) reserve() (text string, err error) {
 	if o.while != 0 {
 		others = plan.removeReserved(existing)
 	}
-	if err := f.install(o.id, plan.overrides); err != nil {
+	if err := f.installOverrides(o.id, plan.overrides); err != nil {
 		return "", err
 	}
 	text = fmt.Sprintf("%s: %d pairs of nodes, %d with routes of their own, on %d nodes; largest load of a link %d bytes by the tables, %d now",
@@ -241,8 +241,8 @@ func (p *plan) removeReserved(existing []topo.Override) int {
 	return n - len(p.overrides)
 }
 
-// overrides returns the overrides of the first node.
-func (f *fabricRoutes) overrides() (list []topo.Override, err error) {
+// firstOverrides returns the overrides of the first node.
+func (f *fabricRoutes) firstOverrides() (list []topo.Override, err error) {
 	for _, s := range f.has[0].List {
 		built, err := s.Build()
 		if err != nil {
@@ -253,9 +253,9 @@ func (f *fabricRoutes) overrides() (list []topo.Override, err error) {
 	return list, nil
 }
 
-// install makes a reservation on all nodes, or on none. It first asks all of them whether they
-// can.
-func (f *fabricRoutes) install(id string, overrides []topo.Override) error {
+// installOverrides makes a reservation on all nodes, or on none. It first asks all of them whether
+// they can.
+func (f *fabricRoutes) installOverrides(id string, overrides []topo.Override) error {
 	if n := len(overrides); n > crossbar.MaxOverrides {
 		return fmt.Errorf("%d overrides do not fit; the limit is %d", n, crossbar.MaxOverrides)
 	}
@@ -317,13 +317,13 @@ type listedReservation struct {
 }
 
 func (f *fabricRoutes) listRoutes() listed {
-	l := listed{Adaptive: append([]fabric.NodeID{}, f.adaptive()...), Reservations: []listedReservation{}}
+	l := listed{Adaptive: append([]fabric.NodeID{}, f.adaptiveNodes()...), Reservations: []listedReservation{}}
 	seen := make(map[string]bool)
 	for _, r := range f.has {
 		for _, s := range r.List {
 			if !seen[s.ID] {
 				seen[s.ID] = true
-				l.Reservations = append(l.Reservations, listedReservation{s, f.without(s.ID)})
+				l.Reservations = append(l.Reservations, listedReservation{s, f.nodesWithout(s.ID)})
 			}
 		}
 	}
@@ -340,7 +340,7 @@ func listRoutes(_ context.Context, p program, o routeOptions) error {
 		return json.NewEncoder(p.stdout).Encode(l)
 	}
 	if len(l.Adaptive) > 0 {
-		fmt.Fprintf(p.stdout, "adaptive on nodes %s\n", spaced(l.Adaptive))
+		fmt.Fprintf(p.stdout, "adaptive on nodes %s\n", joinSpaced(l.Adaptive))
 	}
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "reservation\toverrides\tclass\tcut\tnot on nodes")
@@ -351,14 +351,14 @@ func listRoutes(_ context.Context, p program, o routeOptions) error {
 				cut++
 			}
 		}
-		missing := choose(len(s.Missing) == 0, "-", spaced(s.Missing))
+		missing := choose(len(s.Missing) == 0, "-", joinSpaced(s.Missing))
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", s.ID, len(s.Overrides), classesOf(s.Reservation), cut, missing)
 	}
 	return w.Flush()
 }
 
-// spaced lists numbers with spaces between them.
-func spaced[T any](list []T) string { return strings.Trim(fmt.Sprint(list), "[]") }
+// joinSpaced lists numbers with spaces between them.
+func joinSpaced[T any](list []T) string { return strings.Trim(fmt.Sprint(list), "[]") }
 
 // classesOf lists the classes of a reservation's overrides, in order.
 func classesOf(s control.Reservation) string {
@@ -372,11 +372,11 @@ func classesOf(s control.Reservation) string {
 		return "-"
 	}
 	slices.Sort(list)
-	return spaced(slices.Compact(list))
+	return joinSpaced(slices.Compact(list))
 }
 
-// without lists the nodes that do not have a reservation.
-func (f *fabricRoutes) without(id string) []fabric.NodeID {
+// nodesWithout lists the nodes that do not have a reservation.
+func (f *fabricRoutes) nodesWithout(id string) []fabric.NodeID {
 	list := []fabric.NodeID{}
 	for i, n := range f.nodes {
 		if !slices.ContainsFunc(f.has[i].List, func(s control.Reservation) bool { return s.ID == id }) {

@@ -34,13 +34,13 @@ exn-tun topo`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.resolve(); err != nil {
+			if err := o.findDirectory(); err != nil {
 				return err
 			}
 			return routeAdaptive(programOf(c), o, args[0] == "on")
 		},
 	}
-	cli.Group(c.Flags(), "Nodes", func(fs *pflag.FlagSet) { where(fs, &o.fabric, &o.dir) })
+	cli.Group(c.Flags(), "Nodes", func(fs *pflag.FlagSet) { fabricFlags(fs, &o.fabric, &o.dir) })
 	return c
 }
 
@@ -79,8 +79,8 @@ func routeAdaptive(p program, o nodeOptions, on bool) error {
 	return nil
 }
 
-// adaptive lists the nodes that route data adaptively.
-func (f *fabricRoutes) adaptive() (list []fabric.NodeID) {
+// adaptiveNodes lists the nodes that route data adaptively.
+func (f *fabricRoutes) adaptiveNodes() (list []fabric.NodeID) {
 	for i, n := range f.nodes {
 		if f.has[i].Adaptive {
 			list = append(list, n)

@@ -52,7 +52,7 @@ difference of two outputs of exn-tun topo --json, or the growth since one.`,
 			if o.profile == "" || o.out == "" {
 				return cli.Usagef("name the profile with --profile, and the page with -o")
 			}
-			if err := o.resolve(); err != nil {
+			if err := o.findDirectory(); err != nil {
 				return err
 			}
 			return o.writePages(c.Context())
@@ -65,7 +65,7 @@ difference of two outputs of exn-tun topo --json, or the growth since one.`,
 		fs.StringVarP(&o.out, "output", "o", "", "`FILE` the page, .html")
 		fs.DurationVar(&o.every, "every", 0, "`TIME` write it anew so often, until interrupted; the page loads itself again (once)")
 	})
-	cli.Group(c.Flags(), "Nodes", func(fs *pflag.FlagSet) { where(fs, &o.fabric, &o.dir) })
+	cli.Group(c.Flags(), "Nodes", func(fs *pflag.FlagSet) { fabricFlags(fs, &o.fabric, &o.dir) })
 	return c
 }
 
@@ -141,7 +141,7 @@ func (o pageOptions) gatherPage() (*routePage, error) {
 	if err != nil {
 		return nil, err
 	}
-	existing, err := f.overrides()
+	existing, err := f.firstOverrides()
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +152,11 @@ func (o pageOptions) gatherPage() (*routePage, error) {
 	if p.Refresh == 0 && o.every > 0 {
 		p.Refresh = 1
 	}
-	if err := p.simulate(f.routes, flows); err != nil {
+	if err := p.compareRouters(f.routes, flows); err != nil {
 		return nil, err
 	}
-	p.reservations(f)
-	p.predict("simulated, by the tables", f.routes, flows)
+	p.listReservations(f)
+	p.addPrediction("simulated, by the tables", f.routes, flows)
 	var up []topo.Override
 	for _, v := range existing {
 		if _, err := f.routes.With([]topo.Override{v}); err == nil {
@@ -167,13 +167,13 @@ func (o pageOptions) gatherPage() (*routePage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.predict("simulated, with the reserved routes", with, flows)
+	p.addPrediction("simulated, with the reserved routes", with, flows)
 	for _, m := range []struct{ title, files string }{{"counted by the links, before", o.before}, {"counted by the links, after", o.after}} {
-		if err := p.measured(m.title, m.files, f.topo, o.nodeOptions); err != nil {
+		if err := p.addMeasured(m.title, m.files, f.topo, o.nodeOptions); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.draw(f.routes)
+	return p, p.drawLoads(f.routes)
 }
 
 // heatOf draws the traffic between the nodes of a recording, "" if there are too many to draw.
@@ -205,8 +205,8 @@ func onWire(all []pfprof.Process) []pfprof.Process {
 	return wire
 }
 
-// simulate compares the largest link load of the flows by router.
-func (p *routePage) simulate(routes *topo.Routes, flows []routing.Flow) error {
+// compareRouters compares the largest link load of the flows by router.
+func (p *routePage) compareRouters(routes *topo.Routes, flows []routing.Flow) error {
 	g, err := graph.FromTopology(routes.Topology().String(), routes)
 	if err != nil {
 		return err
@@ -239,8 +239,8 @@ func bestOf(flows int, best string, most map[string]uint64) string {
 	return text + fmt.Sprintf("; the best router is %s, with %s.", best, display.Bytes(most[best]))
 }
 
-// reservations lists the overrides of the first node.
-func (p *routePage) reservations(f *fabricRoutes) {
+// listReservations lists the overrides of the first node.
+func (p *routePage) listReservations(f *fabricRoutes) {
 	for _, s := range f.has[0].List {
 		for _, o := range s.Overrides {
 			if o.Cut {
@@ -256,7 +256,7 @@ func (p *routePage) reservations(f *fabricRoutes) {
 			}
 			at := o.From
 			for _, port := range o.Ports {
-				if e, ok := neighbour(f.topo, at, port); ok {
+				if e, ok := neighbourAt(f.topo, at, port); ok {
 					at = e
 					line.Route += fmt.Sprintf(" → %d", at)
 				}
@@ -266,7 +266,7 @@ func (p *routePage) reservations(f *fabricRoutes) {
 	}
 }
 
-func neighbour(t *topo.Topology, n fabric.NodeID, port string) (fabric.NodeID, bool) {
+func neighbourAt(t *topo.Topology, n fabric.NodeID, port string) (fabric.NodeID, bool) {
 	parsed, err := topo.ParsePort(port)
 	if err != nil {
 		return 0, false
@@ -275,8 +275,8 @@ func neighbour(t *topo.Topology, n fabric.NodeID, port string) (fabric.NodeID, b
 	return e.Node, ok
 }
 
-// predict adds the load that flows put on the links along routes.
-func (p *routePage) predict(title string, r *topo.Routes, flows []routing.Flow) {
+// addPrediction adds the load that flows put on the links along routes.
+func (p *routePage) addPrediction(title string, r *topo.Routes, flows []routing.Flow) {
 	nodes := r.Topology().Nodes()
 	l := topo.NewLoad(r.Topology())
 	for _, f := range flows {
@@ -285,8 +285,8 @@ func (p *routePage) predict(title string, r *topo.Routes, flows []routing.Flow) 
 	p.Loads = append(p.Loads, &pageLoad{Title: title, load: l.Links(), flows: true})
 }
 
-// measured adds what the links counted between two files, or since one.
-func (p *routePage) measured(title, files string, t *topo.Topology, o nodeOptions) error {
+// addMeasured adds what the links counted between two files, or since one.
+func (p *routePage) addMeasured(title, files string, t *topo.Topology, o nodeOptions) error {
 	if files == "" {
 		return nil
 	}
@@ -340,8 +340,8 @@ func readLoad(name string, want *topo.Topology) ([]topo.LinkLoad, error) {
 	return load, nil
 }
 
-// draw draws all loads on one scale, and fills the table of the busiest channels.
-func (p *routePage) draw(routes *topo.Routes) error {
+// drawLoads draws all loads on one scale, and fills the table of the busiest channels.
+func (p *routePage) drawLoads(routes *topo.Routes) error {
 	t, peak := routes.Topology(), uint64(0)
 	for _, l := range p.Loads {
 		for _, c := range l.load {
@@ -373,7 +373,7 @@ func (p *routePage) draw(routes *topo.Routes) error {
 	for i := 0; i+1 < len(p.Loads); i += 2 { // simulated, and counted if both were given
 		p.Changes = append(p.Changes, changeOf(p.Loads[i], p.Loads[i+1]))
 	}
-	p.busiest(t)
+	p.fillBusiest(t)
 	return nil
 }
 
@@ -401,9 +401,9 @@ func channelName(l topo.Link, back int) string {
 	return fmt.Sprintf("%d → %d", l.A.Node, l.B.Node)
 }
 
-// busiest fills the table of the channels that carried most at any time. Those that carried nothing
-// are not in it.
-func (p *routePage) busiest(t *topo.Topology) {
+// fillBusiest fills the table of the channels that carried most at any time. Those that carried
+// nothing are not in it.
+func (p *routePage) fillBusiest(t *topo.Topology) {
 	for i, link := range t.Links() {
 		for k := range 2 {
 			c := pageChannel{Name: channelName(link, k)}

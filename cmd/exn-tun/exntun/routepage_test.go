@@ -143,7 +143,7 @@ func TestBusiest(t *testing.T) {
 	load := make([]topo.LinkLoad, len(mesh.Links()))
 	load[0].AB.Bytes, load[1].BA.Bytes = 1, 2
 	p := &routePage{Loads: []*pageLoad{{load: load}}}
-	p.busiest(mesh)
+	p.fillBusiest(mesh)
 	if len(p.Channels) != 2 || p.Channels[0].most != 2 || p.Channels[1].most != 1 {
 		t.Errorf("got %+v", p.Channels)
 	}

@@ -19,7 +19,7 @@ import (
 // process has ended, or on a signal.
 func reserveWhile(ctx context.Context, p program, o routeOptions) error {
 	if !isDetached() {
-		return detach(ctx, p)
+		return startDetached(ctx, p)
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
@@ -30,7 +30,7 @@ func reserveWhile(ctx context.Context, p program, o routeOptions) error {
 	defer unix.Close(fd)
 	var text string
 	if err := whileOthersChange(func() (err error) {
-		text, err = o.reserve()
+		text, err = o.makeReservation()
 		return err
 	}); err != nil {
 		return err

@@ -42,7 +42,7 @@ Results go to standard output, all else to standard error. Exit status: 0 done,
 	for _, part := range parts {
 		root.AddCommand(part())
 	}
-	complete(root)
+	completeValues(root)
 	return root
 }
 

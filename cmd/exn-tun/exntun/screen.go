@@ -24,7 +24,7 @@ func (r *report) printScreen(w io.Writer) {
 		r.printNext(w)
 	}
 	fmt.Fprintln(w)
-	printWrapped(w, r.verdict())
+	printWrapped(w, r.verdictLine())
 }
 
 // printNext writes the three commands that come next on this machine.

@@ -47,18 +47,18 @@ func (s *session) startServers(ctx context.Context) error {
 }
 
 func (s *session) startServer(ctx context.Context, command string) error {
-	ns := s.lab.Cluster.Namespace(s.next())
-	before, err := sockets(ns)
+	ns := s.lab.Cluster.Namespace(s.serverNode())
+	before, err := listenSockets(ns)
 	if err != nil {
 		return err
 	}
 	srv := &server{
 		command: command,
 		cmd:     exec.Command("/bin/sh", "-c", command),
-		output:  &prefixWriter{to: s.stderr, prefix: fmt.Sprintf("node %d: ", 1+s.next())},
+		output:  &prefixWriter{to: s.stderr, prefix: fmt.Sprintf("node %d: ", 1+s.serverNode())},
 		done:    make(chan struct{}),
 	}
-	srv.cmd.Env = append(os.Environ(), s.environ(s.next())...)
+	srv.cmd.Env = append(os.Environ(), s.nodeEnviron(s.serverNode())...)
 	srv.cmd.Stdout, srv.cmd.Stderr = srv.output, srv.output
 	// A daemon may keep the output open; what it writes later is not shown.
 	srv.cmd.WaitDelay = serverGrace
@@ -80,7 +80,7 @@ func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, 
 	began, timeout := time.Now(), time.After(listenTimeout)
 	done := srv.done
 	for {
-		now, err := sockets(ns)
+		now, err := listenSockets(ns)
 		if err != nil {
 			return err
 		}
@@ -108,23 +108,23 @@ func (s *session) waitListening(ctx context.Context, srv *server, ns *netns.NS, 
 // stopServers ends the servers and waits until they are gone.
 func (s *session) stopServers() {
 	for _, srv := range s.servers {
-		srv.signal(unix.SIGTERM)
+		srv.signalGroup(unix.SIGTERM)
 	}
 	began := time.Now()
 	for _, srv := range s.servers {
 		for killed := false; !srv.hasEnded(); time.Sleep(time.Millisecond) {
 			if !killed && time.Since(began) > serverGrace {
 				killed = true
-				srv.signal(unix.SIGKILL)
+				srv.signalGroup(unix.SIGKILL)
 			}
 		}
 		srv.output.writeOpenLine()
 	}
 }
 
-// signal sends sig to the server's process group. It fails only when all in it
+// signalGroup sends sig to the server's process group. It fails only when all in it
 // have just ended.
-func (srv *server) signal(sig syscall.Signal) {
+func (srv *server) signalGroup(sig syscall.Signal) {
 	if !srv.hasEnded() {
 		_ = unix.Kill(-srv.cmd.Process.Pid, sig)
 	}
@@ -150,9 +150,9 @@ func (srv *server) hasEnded() bool {
 	}
 }
 
-// sockets returns the TCP sockets that listen in ns, and its UDP and packet sockets (tcpdump has
-// one of those).
-func sockets(ns *netns.NS) (map[string]bool, error) {
+// listenSockets returns the TCP sockets that listen in ns, and its UDP and packet sockets (tcpdump
+// has one of those).
+func listenSockets(ns *netns.NS) (map[string]bool, error) {
 	found := make(map[string]bool)
 	err := ns.Do(func() error {
 		for _, proto := range []string{"tcp", "tcp6", "udp", "udp6", "packet"} {

@@ -52,7 +52,7 @@ exn-tun set link 1-2 down`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.resolve(); err != nil {
+			if err := o.findDirectory(); err != nil {
 				return err
 			}
 			if link != nil {
@@ -93,7 +93,7 @@ func settingAsFlag(flags *pflag.FlagSet, err error) error {
 const receiveTable = "receive"
 
 func runSet(o nodeOptions, s control.Settings) error {
-	nodes, err := o.nodes()
+	nodes, err := o.selectedNodes()
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (f *fabricRoutes) checkCycles(routes *topo.Routes) (round, left int, err er
 	if err != nil {
 		return 0, 0, err
 	}
-	existing, err := f.overrides()
+	existing, err := f.firstOverrides()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -76,8 +76,8 @@ exn-tun status --sockets --json | jq '.[].connections[].mode'`,
 	return c
 }
 
-// resolve refuses flags that contradict each other, and finds the directory.
-func (o *statusOptions) resolve() error {
+// checkFlags refuses flags that contradict each other, and finds the directory.
+func (o *statusOptions) checkFlags() error {
 	switch {
 	case o.pid != 0 && !o.sockets:
 		return cli.Usagef("--pid is for --sockets")
@@ -88,11 +88,11 @@ func (o *statusOptions) resolve() error {
 	case o.ports && (o.verbose || o.sockets):
 		return cli.Usagef("use --ports without --verbose and --sockets")
 	}
-	return o.nodeOptions.resolve()
+	return o.nodeOptions.findDirectory()
 }
 
 func runStatus(ctx context.Context, p program, o statusOptions) error {
-	if err := o.resolve(); err != nil {
+	if err := o.checkFlags(); err != nil {
 		return err
 	}
 	l := &looker{o: o, wait: firstLook}
@@ -175,12 +175,12 @@ func (l *looker) printNodes(ctx context.Context, w io.Writer) error {
 		}
 		all := m.all
 		for _, s := range all {
-			s.Connections = o.chosen(s.Connections)
+			s.Connections = o.selectConnections(s.Connections)
 		}
 		if o.pid != 0 && !o.json && err == nil { // leave out nodes without connections
 			all = slices.DeleteFunc(all, func(s *control.Sockets) bool { return len(s.Connections) == 0 })
 			if len(all) == 0 {
-				return l.none(w, noConnection(o.pid).Error())
+				return l.reportNothing(w, noConnection(o.pid).Error())
 			}
 		}
 		return printAll(w, all, err, o.json, func(w io.Writer, s *control.Sockets) { writeSockets(w, s, &m, o.all) })
@@ -211,20 +211,20 @@ func (l *looker) printNodes(ctx context.Context, w io.Writer) error {
 	if writeContainers(w, agentSockets()) || err == nil {
 		return nil
 	}
-	if nodes, _ := o.nodes(); len(nodes) > 0 { // one is starting or ending
+	if nodes, _ := o.selectedNodes(); len(nodes) > 0 { // one is starting or ending
 		return err
 	}
-	return o.nobody()
+	return o.errNobody()
 }
 
-// nobody says that neither a node nor an agent runs.
-func (o nodeOptions) nobody() error {
+// errNobody says that neither a node nor an agent runs.
+func (o nodeOptions) errNobody() error {
 	return fmt.Errorf("%w in %s, and no agent: start one with exn-tun up, or exn-tun agent", control.ErrNoNode, o.dir)
 }
 
-// none reports that there is nothing to show: as an error, or with --watch as text, since
+// reportNothing reports that there is nothing to show: as an error, or with --watch as text, since
 // something may appear.
-func (l *looker) none(w io.Writer, text string) error {
+func (l *looker) reportNothing(w io.Writer, text string) error {
 	if !l.o.watch {
 		return errors.New(text)
 	}
@@ -241,13 +241,13 @@ func (o statusOptions) askSockets() ([]*control.Sockets, error) {
 	}
 	others, brokerErr := control.Brokers()
 	if brokerErr == nil && len(others) == 0 && err != nil {
-		brokerErr = o.nobody()
+		brokerErr = o.errNobody()
 	}
 	return append(all, others...), brokerErr
 }
 
-// chosen returns the connections that the flags select: those of the process.
-func (o statusOptions) chosen(all []connstats.Connection) []connstats.Connection {
+// selectConnections returns the connections that the flags select: those of the process.
+func (o statusOptions) selectConnections(all []connstats.Connection) []connstats.Connection {
 	chosen := []connstats.Connection{}
 	for _, c := range all {
 		if o.pid == 0 || c.PID == o.pid {

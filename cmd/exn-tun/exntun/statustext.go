@@ -131,12 +131,12 @@ func (t *table) writeRows(title string, lines ...string) {
 		fmt.Fprintln(t.w, "  none")
 		return
 	}
-	t.lines(lines...)
+	t.writeLines(lines...)
 }
 
-// lines writes a table. Where it is wider than tableWidth, each row goes on below itself, further
-// in.
-func (t *table) lines(lines ...string) {
+// writeLines writes a table. Where it is wider than tableWidth, each row goes on below itself,
+// further in.
+func (t *table) writeLines(lines ...string) {
 	rows := make([][]string, len(lines))
 	var widths []int
 	for i, l := range lines {
@@ -359,9 +359,9 @@ func writeCounters(w io.Writer, c counter.List, all bool) {
 		left = newCounterColumn(c)
 	}
 	for i := range half {
-		left.write(w, c[i])
+		left.writeValue(w, c[i])
 		if j := half + i; j < len(c) {
-			right.write(w, c[j])
+			right.writeValue(w, c[j])
 		}
 		fmt.Fprintln(w)
 	}
@@ -382,6 +382,6 @@ func newCounterColumn(list counter.List) (c counterColumn) {
 
 func (c counterColumn) width() int { return 2*columnGap + c.name + c.value }
 
-func (c counterColumn) write(w io.Writer, e counter.Value) {
+func (c counterColumn) writeValue(w io.Writer, e counter.Value) {
 	fmt.Fprintf(w, "%*s%-*s%*d", columnGap, "", c.name+columnGap, e.Name, c.value, e.Value)
 }

@@ -29,18 +29,18 @@ func writeSummary(w io.Writer, nodes []nodeLine) {
 	lines := []string{"node|namespace|link|peers|in|out|direct|addresses"}
 	for _, n := range nodes {
 		lines = append(lines, fmt.Sprintf("%d|%s|%s|%s|%s|%s|%s|%s", n.Node, namespaceOf(n.Status), n.linkText(),
-			n.peers(), rate(n.in), rate(n.out), n.directText(), n.addresses()))
+			n.linkedPeers(), formatRate(n.in), formatRate(n.out), n.directText(), n.shownAddresses()))
 	}
-	(&table{w}).lines(lines...)
+	(&table{w}).writeLines(lines...)
 	for _, n := range nodes {
-		if list := n.warnings(); len(list) > 0 {
+		if list := n.listWarnings(); len(list) > 0 {
 			printWrapped(w, fmt.Sprintf("node %d: %s", n.Node, strings.Join(list, "; ")))
 		}
 	}
 }
 
-// addresses are those that are not link-local.
-func (n nodeLine) addresses() string {
+// shownAddresses returns the addresses that are not link-local.
+func (n nodeLine) shownAddresses() string {
 	var list []string
 	for _, a := range n.Interface.Addrs {
 		if !a.Addr().IsLinkLocalUnicast() {
@@ -86,8 +86,8 @@ func (n nodeLine) linkText() string {
 	return choose(len(kinds) == 0, up, strings.Join(kinds, "+"))
 }
 
-// peers returns how many peers are linked, of how many.
-func (n nodeLine) peers() string {
+// linkedPeers returns how many peers are linked, of how many.
+func (n nodeLine) linkedPeers() string {
 	linked := 0
 	for _, p := range n.Peers {
 		if p.State == up {
@@ -117,8 +117,8 @@ func directOf(s *control.Sockets) (direct, all int) {
 	return direct, len(s.Connections)
 }
 
-// warnings returns what may need the user's attention.
-func (n nodeLine) warnings() (list []string) {
+// listWarnings returns what may need the user's attention.
+func (n nodeLine) listWarnings() (list []string) {
 	for _, p := range n.Peers {
 		if p.Error != "" {
 			list = append(list, fmt.Sprintf("peer %d: %s", p.Node, p.Error))
@@ -145,8 +145,8 @@ func (n nodeLine) warnings() (list []string) {
 	return list
 }
 
-// rate formats bits per second.
-func rate(bits float64) string {
+// formatRate formats bits per second.
+func formatRate(bits float64) string {
 	for _, u := range []struct {
 		at   float64
 		name string

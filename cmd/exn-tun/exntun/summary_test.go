@@ -84,7 +84,7 @@ func TestChosen(t *testing.T) {
 		o    statusOptions
 		want int
 	}{{statusOptions{}, 2}, {statusOptions{pid: 1}, 1}, {statusOptions{pid: 3}, 0}} {
-		if got := c.o.chosen(all); len(got) != c.want || got == nil {
+		if got := c.o.selectConnections(all); len(got) != c.want || got == nil {
 			t.Errorf("%+v: %d, want %d", c.o, len(got), c.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestWatchModel(t *testing.T) {
 	writeSummary(&b, threeNodes())
 	m.Update(picture{text: b.String()})
 	m.Update(tea.WindowSizeMsg{Width: 40, Height: 4})
-	lines := strings.Split(m.fitting(), "\n")
+	lines := strings.Split(m.fittingText(), "\n")
 	if len(lines) != 4 || !strings.Contains(lines[2], "11 more lines") || lines[3] != "q ends" {
 		t.Errorf("%q", lines)
 	}
@@ -111,7 +111,7 @@ func TestWatchModel(t *testing.T) {
 		}
 	}
 	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
-	if got := m.fitting(); got != strings.TrimRight(b.String(), "\n")+"\nq ends" {
+	if got := m.fittingText(); got != strings.TrimRight(b.String(), "\n")+"\nq ends" {
 		t.Errorf("%q", got)
 	}
 	if _, cmd := m.Update(tea.KeyPressMsg{Code: 'x', Text: "x"}); cmd != nil {

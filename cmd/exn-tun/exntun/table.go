@@ -38,7 +38,7 @@ func (r *report) printTable(w io.Writer) {
 	r.printLinks(w)
 	r.printChecks(w)
 	fmt.Fprintln(w)
-	printWrapped(w, r.verdict())
+	printWrapped(w, r.verdictLine())
 }
 
 func (r *report) printFigures(w io.Writer) {
@@ -49,13 +49,13 @@ func (r *report) printFigures(w io.Writer) {
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, row, "TCP between two nodes", "", "exn0", "(min-max)", "veth", "(min-max)", "ratio")
 	for _, f := range r.Figures {
-		fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Exn.Median), f.Exn.span(),
-			display.Figure(f.Veth.Median), f.Veth.span(), fmt.Sprintf("%.2f", f.Ratio))
+		fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Exn.Median), f.Exn.formatSpan(),
+			display.Figure(f.Veth.Median), f.Veth.formatSpan(), fmt.Sprintf("%.2f", f.Ratio))
 	}
 	fmt.Fprintf(w, "\n"+row, "the same programs", "", "direct", "(min-max)", "veth", "", "times")
 	for _, f := range r.Figures {
 		if f.Direct.Runs > 0 {
-			fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Direct.Median), f.Direct.span(), display.Figure(f.Veth.Median), "", timesFast(f.SpeedUp))
+			fmt.Fprintf(w, row, f.label, f.Unit, display.Figure(f.Direct.Median), f.Direct.formatSpan(), display.Figure(f.Veth.Median), "", timesFast(f.SpeedUp))
 		}
 	}
 	fmt.Fprintf(w, "  %s in turn; ping-pong: half of a round trip; TCP with %s;\n"+
@@ -70,7 +70,9 @@ func runsOf(n int) string {
 	return fmt.Sprintf("medians of %d runs", n)
 }
 
-func (s sample) span() string { return "(" + display.Figure(s.Min) + "-" + display.Figure(s.Max) + ")" }
+func (s sample) formatSpan() string {
+	return "(" + display.Figure(s.Min) + "-" + display.Figure(s.Max) + ")"
+}
 
 func (r *report) printFrames(w io.Writer) {
 	const row = "  %-12s %12s %12s  %s\n"
@@ -134,8 +136,8 @@ func printCheck(w io.Writer, c check) {
 	}
 }
 
-// verdict summarizes the report in one line.
-func (r *report) verdict() string {
+// verdictLine summarizes the report in one line.
+func (r *report) verdictLine() string {
 	failed := r.failedChecks()
 	switch {
 	case r.Error != "":

@@ -74,7 +74,7 @@ func writeTop(w io.Writer, before, now map[endKey]*connstats.Connection, since t
 		}
 		t := topLine{Connection: c}
 		t.byOther, t.byThis = explain.Unread(c, other)
-		t.out, t.in = moves{before: before, now: now, since: since}.rates(key)
+		t.out, t.in = moves{before: before, now: now, since: since}.endRates(key)
 		lines = append(lines, t)
 	}
 	slices.SortFunc(lines, func(a, b topLine) int {

@@ -74,12 +74,12 @@ func (o *topoOptions) defineGiven(fs *pflag.FlagSet) {
 	fs.Func("file", "`FILE` what a topology file says; see docs/design/fabric.md", given(func(s string) (*topo.Topology, error) { o.file = s; return nil, nil }))
 }
 
-// resolve reads the file that the flags name.
-func (o *topoOptions) resolve() (err error) {
+// readFile reads the file that the flags name.
+func (o *topoOptions) readFile() (err error) {
 	if o.json && o.svg != "" {
 		return cli.Usagef("use one of --json and --output")
 	}
-	if err := o.nodeOptions.resolve(); err != nil {
+	if err := o.nodeOptions.findDirectory(); err != nil {
 		return err
 	}
 	if o.file != "" {
@@ -101,7 +101,7 @@ type fabricTopology struct {
 	routes *topo.Routes // nil: no link is cut
 }
 
-func (f *fabricTopology) drawing() *topo.Drawing {
+func (f *fabricTopology) newDrawing() *topo.Drawing {
 	return &topo.Drawing{Topology: f.topo, Load: f.load, Shared: f.shared, Missing: f.Missing, Routes: f.routes}
 }
 
@@ -110,7 +110,7 @@ var errNoTopology = errors.New("no topology")
 // topologyOf asks the selected nodes, on all hosts, and adds up what they have put on the
 // links.
 func topologyOf(o nodeOptions) (*fabricTopology, error) {
-	all, err := o.everywhere()
+	all, err := o.nodesEverywhere()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (f *fabricTopology) addAnswer(n fabric.NodeID, t *control.Topology) error {
 }
 
 func runTopo(p program, o topoOptions) (err error) {
-	if err := o.resolve(); err != nil {
+	if err := o.readFile(); err != nil {
 		return err
 	}
 	var f *fabricTopology
@@ -196,9 +196,9 @@ func runTopo(p program, o topoOptions) (err error) {
 	case o.json:
 		return json.NewEncoder(p.stdout).Encode(f)
 	case o.svg == "-":
-		return f.drawing().WriteSVG(p.stdout)
+		return f.newDrawing().WriteSVG(p.stdout)
 	case o.svg != "":
-		return outfile.Write(o.svg, f.drawing().WriteSVG)
+		return outfile.Write(o.svg, f.newDrawing().WriteSVG)
 	}
-	return f.drawing().WriteText(p.stdout)
+	return f.newDrawing().WriteText(p.stdout)
 }

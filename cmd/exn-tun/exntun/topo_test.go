@@ -108,7 +108,7 @@ func TestTopoAdd(t *testing.T) {
 	}
 	f.Missing, _ = built.Compare([]fabric.NodeID{1, 3, 6})
 	var b strings.Builder
-	if err := f.drawing().WriteText(&b); err != nil {
+	if err := f.newDrawing().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "topo_load.txt", b.String())

@@ -15,7 +15,7 @@ import (
 // pairsOf asks the selected nodes of a fabric without a topology, on all hosts, who is linked with
 // whom, and adds up what they have sent to each other.
 func pairsOf(o nodeOptions) (*fabricTopology, error) {
-	all, err := o.everywhere()
+	all, err := o.nodesEverywhere()
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func pairsOf(o nodeOptions) (*fabricTopology, error) {
 		}
 		p.addStatus(n, s)
 	}
-	return p.topology()
+	return p.drawnTopology()
 }
 
 // pairing is who is linked with whom.
@@ -75,7 +75,7 @@ func sentTo(l counter.List, to fabric.NodeID) (sum uint64) {
 	return sum
 }
 
-func (p *pairing) topology() (*fabricTopology, error) {
+func (p *pairing) drawnTopology() (*fabricTopology, error) {
 	slices.Sort(p.nodes)
 	slices.SortFunc(p.pairs, func(a, b [2]fabric.NodeID) int { return slices.Compare(a[:], b[:]) })
 	nodes, pairs := slices.Compact(p.nodes), slices.Compact(p.pairs)

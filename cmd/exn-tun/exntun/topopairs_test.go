@@ -21,12 +21,12 @@ func TestTopoOfPairs(t *testing.T) {
 	p.addStatus(3, &control.Status{Fabric: "lab", Peers: []control.Peer{{Node: 7, Link: "shm"}, {Node: 12, Link: "stream"}},
 		Shared:   []control.Shared{{Node: 7, Total: connstats.Total{Sent: connstats.Amount{Bytes: 2000, Messages: 2}}}, {Node: 3}},
 		Counters: counter.List{{Name: "stream.node12.tx_bytes", Value: 70}, {Name: "shm.node7.tx_bytes", Value: 5}}})
-	f, err := p.topology()
+	f, err := p.drawnTopology()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := f.drawing().WriteText(&b); err != nil {
+	if err := f.newDrawing().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "topo_pairs.txt", b.String())

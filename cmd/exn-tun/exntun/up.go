@@ -61,7 +61,7 @@ exn-tun up --addr 10.2.0.3/24 --listen :4791 --join host1,host2 \
 }
 
 func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error {
-	cfg, err := o.config()
+	cfg, err := o.daemonConfig()
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
 		return err // the file is wrong, not the arguments
@@ -94,7 +94,7 @@ func runUp(ctx context.Context, p program, o *upOptions, log *slog.Logger) error
 	// The first signal ends the node in order, the next one ends the program.
 	context.AfterFunc(ctx, stop)
 	if o.detach && !isDetached() {
-		return detach(ctx, p)
+		return startDetached(ctx, p)
 	}
 	logFile, err := openLog(o.log)
 	if err != nil {
@@ -123,8 +123,8 @@ func noCore() error {
 
 // runNode runs the node, and announces when it is up.
 func (o *upOptions) runNode(ctx context.Context, p program, cfg daemon.Config, logFile *os.File) error {
-	if cfg.Left = stored(cfg.Interface); cfg.Left == nil && o.replace {
-		if err := replace(ctx, &cfg); err != nil {
+	if cfg.Left = storedInterface(cfg.Interface); cfg.Left == nil && o.replace {
+		if err := replaceNode(ctx, &cfg); err != nil {
 			return err
 		}
 	}
@@ -133,9 +133,9 @@ func (o *upOptions) runNode(ctx context.Context, p program, cfg daemon.Config, l
 		closeKept(cfg.Interface) // what systemd keeps may have the name, and not fit
 	}
 	if err != nil {
-		return running(cfg, err)
+		return startFailure(cfg, err)
 	}
-	if err := store(cfg.Interface, d.Dup); err != nil {
+	if err := storeInterface(cfg.Interface, d.Dup); err != nil {
 		cfg.Log.Warn("systemd does not keep the interface for a restart", "reason", err)
 	}
 	asked := ctx
@@ -151,7 +151,7 @@ func (o *upOptions) runNode(ctx context.Context, p program, cfg daemon.Config, l
 					cfg.Log.Debug(uerr.Error())
 				}
 			})
-			notify("READY=1")
+			notifySystemd("READY=1")
 			if o.detach {
 				err = letGo(logFile)
 			}
@@ -171,13 +171,13 @@ func (o *upOptions) runNode(ctx context.Context, p program, cfg daemon.Config, l
 		// exn-tun down, not systemd, has ended the node, or it has failed: no restart is to come.
 		closeKept(cfg.Interface)
 	}
-	notify("STOPPING=1")
+	notifySystemd("STOPPING=1")
 	return errors.Join(waited, err, d.Close())
 }
 
-// running returns why a node cannot start: if its namespace has a node already, that is why its
-// interface, IP address or ID is taken.
-func running(cfg daemon.Config, err error) error {
+// startFailure returns why a node cannot start: if its namespace has a node already, that is why
+// its interface, IP address or ID is taken.
+func startFailure(cfg daemon.Config, err error) error {
 	if !errors.Is(err, tun.ErrNameTaken) && !errors.Is(err, emp.ErrAddress) && !errors.Is(err, fabric.ErrInUse) {
 		return err
 	}
@@ -209,7 +209,7 @@ exn-tun down --fabric lab --node 2`,
 }
 
 func runDown(ctx context.Context, p program, o nodeOptions) error {
-	if err := o.resolve(); err != nil {
+	if err := o.findDirectory(); err != nil {
 		return err
 	}
 	removed, err := control.Clean(o.dir)
@@ -219,7 +219,7 @@ func runDown(ctx context.Context, p program, o nodeOptions) error {
 	for _, n := range removed {
 		fmt.Fprintf(p.stdout, "node %d was dead, its files are removed\n", n)
 	}
-	nodes, err := o.nodes()
+	nodes, err := o.selectedNodes()
 	if errors.Is(err, control.ErrNoNode) && len(removed) > 0 {
 		return nil
 	}

@@ -38,7 +38,7 @@ func parseUp(args []string) (daemon.Config, error) {
 	if err := fs.Parse(args); err != nil {
 		return daemon.Config{}, err
 	}
-	return o.config()
+	return o.daemonConfig()
 }
 
 func TestParseUp(t *testing.T) {

@@ -102,13 +102,13 @@ func (m *watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // View implements tea.Model.
 func (m *watchModel) View() tea.View {
-	v := tea.NewView(m.fitting())
+	v := tea.NewView(m.fittingText())
 	v.AltScreen = true
 	return v
 }
 
-// fitting returns the part of the text that fits the terminal.
-func (m *watchModel) fitting() string {
+// fittingText returns the part of the text that fits the terminal.
+func (m *watchModel) fittingText() string {
 	lines := strings.Split(strings.TrimRight(m.text, "\n"), "\n")
 	if room := m.height - 1; m.height > 1 && len(lines) > room {
 		left := len(lines) - room + 1
