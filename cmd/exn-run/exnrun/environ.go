@@ -46,8 +46,9 @@ var tunables = []struct {
 	{"EXNET_PATCH", 0, 1, false},
 }
 
-// misset says which variables the library passes over, since they hold no value that it knows.
-func misset(get func(name string) string) (list []string) {
+// missetVariables says which variables the library passes over, since they hold no value that it
+// knows.
+func missetVariables(get func(name string) string) (list []string) {
 	for _, v := range tunables {
 		text := get(v.name)
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -79,8 +80,8 @@ type settings struct {
 	launcher string // exn-run's path, for static programs that the program starts; "": not known
 }
 
-// variables returns the settings as NAME=VALUE. get returns the variables as they were.
-func (s settings) variables(get func(name string) string) ([]string, error) {
+// environVariables returns the settings as NAME=VALUE. get returns the variables as they were.
+func (s settings) environVariables(get func(name string) string) ([]string, error) {
 	var vars []string
 	if s.library != "" {
 		if strings.ContainsAny(s.library, " \t\n:") {

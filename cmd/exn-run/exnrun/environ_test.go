@@ -22,7 +22,7 @@ func TestMisset(t *testing.T) {
 		{"EXNET_CLASS", "64", "EXNET_CLASS=64 has no effect: use a number from 0 to 63"},
 		{"EXNET_LOOPBACK", "yes", "EXNET_LOOPBACK=yes has no effect: use 0 or 1"},
 	} {
-		got := strings.Join(misset(func(name string) string {
+		got := strings.Join(missetVariables(func(name string) string {
 			if name == tt.name {
 				return tt.value
 			}

@@ -11,8 +11,8 @@ import (
 	"exnet/internal/display"
 )
 
-// details are the other counters, without those that are zero.
-func details(c *connstats.Connection) string {
+// formatCounters are the other counters, without those that are zero.
+func formatCounters(c *connstats.Connection) string {
 	sent, received := "tx DEMOTE", "rx DEMOTE"
 	if c.UDP {
 		sent, received = "datagrams dropped", "datagrams dropped"
@@ -36,8 +36,8 @@ func details(c *connstats.Connection) string {
 	return strings.Join(parts, ", ")
 }
 
-// summary is the last line of what --explain prints.
-func summary(all []*connstats.Connection, lost, processes int) string {
+// summaryLine is the last line of what --explain prints.
+func summaryLine(all []*connstats.Connection, lost, processes int) string {
 	if processes == 0 {
 		return "no TCP connections seen: the program made none that was accepted, or is setuid, sets LD_PRELOAD itself, or is Go's and has the module exnet in it"
 	}

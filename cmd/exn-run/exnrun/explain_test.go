@@ -125,10 +125,10 @@ func TestTap(t *testing.T) {
 		}
 	}
 	all := w.listConnections()
-	if len(all) != 2 || explain.Amounts(all[1]) != "" || explain.Amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || details(all[0]) != "tx VELO 7" {
+	if len(all) != 2 || explain.Amounts(all[1]) != "" || explain.Amounts(all[0]) != "; sent 12.3 MB direct, 0 B tcp; received 0 B direct, 0 B tcp" || formatCounters(all[0]) != "tx VELO 7" {
 		t.Errorf("at the end: %+v", all)
 	}
-	if got, want := summary(all, w.lost, w.processes()), "2 connections in 1 process: 1 direct, 1 tcp (1: a rule says tcp)"; got != want {
+	if got, want := summaryLine(all, w.lost, w.countProcesses()), "2 connections in 1 process: 1 direct, 1 tcp (1: a rule says tcp)"; got != want {
 		t.Errorf("summary %q, want %q", got, want)
 	}
 	var report bytes.Buffer
@@ -225,7 +225,7 @@ func TestTapDistrusts(t *testing.T) {
 	}
 	full := &watch{tables: make([]*watched, maxProcesses)}
 	full.addFile("more", 1, null)
-	if got := full.processes(); got != maxProcesses+1 || len(full.tables) != maxProcesses {
+	if got := full.countProcesses(); got != maxProcesses+1 || len(full.tables) != maxProcesses {
 		t.Errorf("%d processes, %d tables", got, len(full.tables))
 	}
 }
@@ -430,7 +430,7 @@ func TestReadyAndIdle(t *testing.T) {
 		if got, want := r.Choice, "tcp: both ends are ready for direct, and nothing has moved since"; got != want {
 			t.Errorf("%v: %q, want %q", mode, got, want)
 		}
-		if got, want := summary(w.listConnections(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing has moved since)"; got != want {
+		if got, want := summaryLine(w.listConnections(), 0, 1), "1 connection in 1 process: 0 direct, 1 tcp (1: both ends are ready for direct, and nothing has moved since)"; got != want {
 			t.Errorf("%v: summary %q, want %q", mode, got, want)
 		}
 	}

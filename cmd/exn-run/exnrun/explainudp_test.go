@@ -20,10 +20,10 @@ func TestExplainUDP(t *testing.T) {
 		Mode: connstats.ModeTCP.String(), Why: connstats.WhyRefused,
 	}
 	for got, want := range map[string]string{
-		explain.Line(flow) + explain.Amounts(flow):          "dig[7] udp 127.0.0.1:4000 -> 127.0.0.1:53: direct: both ends share memory; sent 100 B direct, 20 B udp; received 0 B direct, 0 B udp",
-		explain.Line(plain):                                 "unbound[8] udp 127.0.0.1:53 <- 127.0.0.1:4001: udp: refused",
-		details(flow):                                       "tx VELO_LAST 3, datagrams dropped 2",
-		summary([]*connstats.Connection{flow, plain}, 0, 2): "2 connections in 2 processes: 1 direct, 0 tcp, 1 udp (1: refused)",
+		explain.Line(flow) + explain.Amounts(flow):              "dig[7] udp 127.0.0.1:4000 -> 127.0.0.1:53: direct: both ends share memory; sent 100 B direct, 20 B udp; received 0 B direct, 0 B udp",
+		explain.Line(plain):                                     "unbound[8] udp 127.0.0.1:53 <- 127.0.0.1:4001: udp: refused",
+		formatCounters(flow):                                    "tx VELO_LAST 3, datagrams dropped 2",
+		summaryLine([]*connstats.Connection{flow, plain}, 0, 2): "2 connections in 2 processes: 1 direct, 0 tcp, 1 udp (1: refused)",
 	} {
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

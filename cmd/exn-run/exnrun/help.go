@@ -43,8 +43,8 @@ exn-run stays with it (--explain, --verbose, --stats, -o, --profile,
 program cannot be run, 127 it was not found.`
 )
 
-// page describes exn-run for its help and its man page.
-func page(fs *pflag.FlagSet) cli.Description {
+// describeCommand describes exn-run for its help and its man page.
+func describeCommand(fs *pflag.FlagSet) cli.Description {
 	return cli.Description{
 		Name: "exn-run", Short: "run a program on direct sockets", Usage: helpUsage, Long: helpText,
 		Examples: helpExamples, End: helpEnd, Flags: fs, Version: version.String(),

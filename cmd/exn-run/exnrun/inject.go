@@ -36,16 +36,16 @@ func newInjection(p Program, explain bool, m messages) injection {
 	if !p.Injects() {
 		return injection{}
 	}
-	path, err := buildFree(m.warn)
+	path, err := buildFree(m.warnUser)
 	if err != nil {
-		m.warn("%s (%s)", p.Reason(), cli.Text(err))
+		m.warnUser("%s (%s)", p.Reason(), cli.Text(err))
 		return injection{}
 	}
 	return injection{path, p.name(), explain}
 }
 
-// format is how messages are to be, a letter each.
-func (i injection) format(m messages) string {
+// encodeMessages returns how messages are to be, a letter for each setting.
+func (i injection) encodeMessages(m messages) string {
 	var format strings.Builder
 	for letter, is := range map[rune]bool{'j': m.json, 'q': m.quiet, 'e': i.explain} {
 		if is {
@@ -55,29 +55,29 @@ func (i injection) format(m messages) string {
 	return format.String()
 }
 
-// formatted reads a format.
-func formatted(format string, m messages) (explain bool, _ messages) {
+// decodeMessages reads what encodeMessages has written.
+func decodeMessages(format string, m messages) (explain bool, _ messages) {
 	m.json, m.quiet = strings.Contains(format, "j"), strings.Contains(format, "q")
 	return strings.Contains(format, "e"), m
 }
 
-// become replaces this process by the program, with the library in it.
-func (i injection) become(p Program, argv, environ []string, m messages) error {
+// becomeInjected replaces this process by the program, with the library in it.
+func (i injection) becomeInjected(p Program, argv, environ []string, m messages) error {
 	if i.library != "" {
 		err := inject.Launch(inject.Config{
 			File: p.Image, Library: i.library, Dir: cbuild.Place(), Explain: i.explain,
-			Report: []string{"exn-run", traceCommand, i.format(m), i.name, i.library},
+			Report: []string{"exn-run", traceCommand, i.encodeMessages(m), i.name, i.library},
 		})
 		if err != nil {
-			m.warn("%s", staysPlain(i.name, err))
+			m.warnUser("%s", staysPlain(i.name, err))
 		}
 	}
-	return become(p.Path, argv, environ)
+	return execProgram(p.Path, argv, environ)
 }
 
-// becomes returns the command of a child that becomes the program with the library in it.
-func (i injection) becomes(path string, argv []string, m messages) (string, []string) {
-	return "/proc/self/exe", append([]string{"exn-run", becomeCommand, i.library, i.format(m), i.name, path}, argv...)
+// childCommand returns the command of a child that becomes the program with the library in it.
+func (i injection) childCommand(path string, argv []string, m messages) (string, []string) {
+	return "/proc/self/exe", append([]string{"exn-run", becomeCommand, i.library, i.encodeMessages(m), i.name, path}, argv...)
 }
 
 // runBecome is "exn-run --become".
@@ -86,7 +86,7 @@ func runBecome(args []string, m messages) error {
 	if len(args) <= argv {
 		return cli.Usagef("%s is exn-run's own", becomeCommand)
 	}
-	explain, m := formatted(args[format], m)
+	explain, m := decodeMessages(args[format], m)
 	p, err := FindProgram(args[path])
 	if err != nil {
 		return programError{child.StartError(err)}
@@ -95,9 +95,9 @@ func runBecome(args []string, m messages) error {
 	if !p.Injects() {
 		i.library = ""
 	} else if i.library == "" {
-		i.library, _ = buildFree(m.warn) // "": it stays plain
+		i.library, _ = buildFree(m.warnUser) // "": it stays plain
 	}
-	return i.become(p, args[argv:], os.Environ(), m)
+	return i.becomeInjected(p, args[argv:], os.Environ(), m)
 }
 
 // runReport is "exn-run trace".
@@ -106,14 +106,14 @@ func runReport(args []string, m messages) {
 	if len(args) != all {
 		return
 	}
-	_, m = formatted(args[format], m)
+	_, m = decodeMessages(args[format], m)
 	at, _ := strconv.Atoi(args[step])
 	e, _ := strconv.Atoi(args[errno])
 	if err := inject.Outcome(at, unix.Errno(e), args[library]); err != nil {
-		m.warn("%s", staysPlain(args[name], err))
+		m.warnUser("%s", staysPlain(args[name], err))
 		return
 	}
-	m.warn("%s makes its own system calls: the library was put into it", args[name])
+	m.warnUser("%s makes its own system calls: the library was put into it", args[name])
 }
 
 func staysPlain(name string, err error) string {

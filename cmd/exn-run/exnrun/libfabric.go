@@ -37,7 +37,7 @@ func runFabric(o options, m messages) error {
 	if err != nil {
 		return err
 	}
-	n, err := startPortNode(filepath.Join(dir, "ports"), m.warn)
+	n, err := startPortNode(filepath.Join(dir, "ports"), m.warnUser)
 	if err != nil {
 		return errors.Join(fmt.Errorf("--libfabric: %w", err), tempdir.Remove(dir))
 	}

@@ -16,8 +16,9 @@ const (
 	tellTime  = 2 * time.Second
 )
 
-// built is what build returns, a path, within buildTime. The user is told if it takes long.
-func built(what string, build func(context.Context) (string, error), say func(format string, args ...any)) (string, error) {
+// buildTold runs build, for buildTime at most, and returns its path. It tells the user if that
+// takes long.
+func buildTold(what string, build func(context.Context) (string, error), say func(format string, args ...any)) (string, error) {
 	defer time.AfterFunc(tellTime, func() { say("building %s, once for each version", what) }).Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
@@ -35,7 +36,7 @@ func buildLibrary(musl bool, say func(format string, args ...any)) (string, erro
 	if musl {
 		build = preload.BuildMusl
 	}
-	path, err := built("the library", build, say)
+	path, err := buildTold("the library", build, say)
 	if !musl && errors.Is(err, preload.ErrCompiler) {
 		return "", errors.Join(err, errors.New("or name one with --library"))
 	}
@@ -44,5 +45,5 @@ func buildLibrary(musl bool, say func(format string, args ...any)) (string, erro
 
 // buildFree is the same for the library that is put into static programs.
 func buildFree(say func(format string, args ...any)) (string, error) {
-	return built("the library for static programs", preload.BuildFree, say)
+	return buildTold("the library for static programs", preload.BuildFree, say)
 }

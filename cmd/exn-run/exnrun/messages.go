@@ -27,8 +27,8 @@ func toSay(fs *pflag.FlagSet, stderr io.Writer) messages {
 	return messages{stderr, is("log-format", "json"), is("log-level", "error")}
 }
 
-// warn says what the user should know, though the program runs.
-func (m messages) warn(format string, args ...any) {
+// warnUser says what the user should know, though the program runs.
+func (m messages) warnUser(format string, args ...any) {
 	if !m.quiet {
 		m.writeLine("WARN", fmt.Sprintf(format, args...))
 	}
@@ -57,8 +57,8 @@ type programError struct{ err error }
 func (e programError) Error() string { return e.err.Error() }
 func (e programError) Unwrap() error { return e.err }
 
-// status says what is to be said about err, in one message, and returns the exit status.
-func (m messages) status(err error) int {
+// exitStatus says what is to be said about err, in one message, and returns the exit status.
+func (m messages) exitStatus(err error) int {
 	failure := exitFailure
 	var program programError
 	if errors.As(err, &program) {

@@ -103,10 +103,10 @@ func (p *profiler) notePID(pid int) {
 	}
 }
 
-// write adds what this exn-run has seen to the directory, and makes the matrix anew.
-func (p *profiler) write(o options, w *watch) error {
-	seen := p.processes(w)
-	here, node := whereabouts(o)
+// addSeen adds what this exn-run has seen to the directory, and makes the matrix anew.
+func (p *profiler) addSeen(o options, w *watch) error {
+	seen := p.seenProcesses(w)
+	here, node := networkOf(o)
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -140,9 +140,8 @@ func (p *profiler) write(o options, w *watch) error {
 	return nil
 }
 
-// whereabouts are the inode of the network namespace, and the node that is there, if there
-// is one.
-func whereabouts(o options) (inode uint64, node *int) {
+// networkOf returns the inode of this network namespace, and the node that is there, if any.
+func networkOf(o options) (inode uint64, node *int) {
 	var here unix.Stat_t
 	if unix.Stat("/proc/self/ns/net", &here) != nil {
 		return 0, nil
@@ -173,8 +172,8 @@ func whereabouts(o options) (inode uint64, node *int) {
 	return here.Ino, nil
 }
 
-// processes are those that were seen, with their connections.
-func (p *profiler) processes(w *watch) []*profiled {
+// seenProcesses returns the processes that were seen, with their connections.
+func (p *profiler) seenProcesses(w *watch) []*profiled {
 	var list []*profiled
 	at := make(map[int]*profiled)
 	process := func(pid int, program string) *profiled {
@@ -241,13 +240,13 @@ func readSeen(dir string) (all []*profiled, err error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *profiled) int { // a stable sort would take 4 KB of code
-		return cmp.Or(cmp.Compare(a.order(), b.order()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID), a.read-b.read)
+		return cmp.Or(cmp.Compare(a.rankOrder(), b.rankOrder()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID), a.read-b.read)
 	})
 	return all, nil
 }
 
-// order puts the ranks of MPI first, by number.
-func (s *profiled) order() int {
+// rankOrder puts the ranks of MPI first, by number.
+func (s *profiled) rankOrder() int {
 	if s.Rank != nil {
 		return *s.Rank
 	}
@@ -261,7 +260,7 @@ type flowKey struct {
 	local, remote netip.AddrPort
 }
 
-func (s *profiled) key(local, remote netip.AddrPort) flowKey {
+func (s *profiled) flowOf(local, remote netip.AddrPort) flowKey {
 	k := flowKey{local: local, remote: remote}
 	if local.Addr().IsLoopback() || local.Addr() == remote.Addr() {
 		k.net = s.Net
@@ -280,7 +279,7 @@ func matrixOf(all []*profiled) []pfprof.Process {
 	list := make([]pfprof.Process, len(all))
 	for i, s := range all {
 		for _, c := range s.Ends {
-			k := s.key(c.Local, c.Remote)
+			k := s.flowOf(c.Local, c.Remote)
 			ends[k] = append(ends[k], end{i, c.Since})
 		}
 		zeros := func() []uint64 { return make([]uint64, len(all)) }
@@ -292,7 +291,7 @@ func matrixOf(all []*profiled) []pfprof.Process {
 	}
 	for i, s := range all {
 		for _, c := range s.Ends {
-			others := ends[s.key(c.Remote, c.Local)]
+			others := ends[s.flowOf(c.Remote, c.Local)]
 			if len(others) == 0 {
 				continue
 			}

@@ -64,7 +64,7 @@ func TestProfileDirectory(t *testing.T) {
 			p.ranks[2] = 0
 			p.mu.Unlock()
 		}
-		if err := p.write(options{dir: t.TempDir()}, &watch{conns: map[seenKey]*connstats.Connection{{}: &c}}); err != nil {
+		if err := p.addSeen(options{dir: t.TempDir()}, &watch{conns: map[seenKey]*connstats.Connection{{}: &c}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestProfileDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.write(options{dir: dir}, &watch{}); err == nil || !strings.Contains(err.Error(), bad) {
+	if err := p.addSeen(options{dir: dir}, &watch{}); err == nil || !strings.Contains(err.Error(), bad) {
 		t.Errorf("%v", err)
 	}
 	if _, err := newProfiler(bad); err == nil {

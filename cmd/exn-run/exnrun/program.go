@@ -105,7 +105,7 @@ func FindProgram(name string) (Program, error) {
 	p := Program{Path: path, Image: path}
 	file := path
 	for range maxInterpreters {
-		by, runs := interpreter(file)
+		by, runs := findInterpreter(file)
 		if by == "" {
 			break
 		}
@@ -121,9 +121,9 @@ func FindProgram(name string) (Program, error) {
 // maxInterpreters is how many #! lines the kernel follows (BINPRM_MAX_RECURSION).
 const maxInterpreters = 4
 
-// interpreter returns the file by which the kernel runs a script, "" if the file is none, and what
-// runs in the end: for "env" the program that env finds.
-func interpreter(path string) (by, runs string) {
+// findInterpreter returns the file by which the kernel runs a script, "" if the file is none, and
+// what runs in the end: for "env" the program that env finds.
+func findInterpreter(path string) (by, runs string) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // not to wait where it is a FIFO
 	if err != nil {
 		return "", ""

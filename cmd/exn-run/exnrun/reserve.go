@@ -27,7 +27,7 @@ func reserveRoutes(o options, m messages) error {
 	if o.dir != "" {
 		args = append(args, "--dir", o.dir)
 	}
-	cmd := exec.Command(tool("exn-tun"), args...)
+	cmd := exec.Command(findTool("exn-tun"), args...)
 	cmd.Stdout, cmd.Stderr = m.stderr, m.stderr
 	err := cmd.Run()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended {
@@ -39,8 +39,8 @@ func reserveRoutes(o options, m messages) error {
 	return nil
 }
 
-// tool is a program that is beside exn-run or, if none is, in PATH.
-func tool(name string) string {
+// findTool is a program that is beside exn-run or, if none is, in PATH.
+func findTool(name string) string {
 	if self, err := os.Executable(); err == nil {
 		if path := filepath.Join(filepath.Dir(self), name); exec.Command(path).Err == nil {
 			return path

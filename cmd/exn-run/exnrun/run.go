@@ -36,9 +36,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 {
 		switch args[0] {
 		case brokerCommand:
-			return messages{stderr: stderr}.status(detachBroker())
+			return messages{stderr: stderr}.exitStatus(detachBroker())
 		case serveCommand:
-			return messages{stderr: stderr}.status(runBroker())
+			return messages{stderr: stderr}.exitStatus(runBroker())
 		case "version", "help": // programs of these names run after --
 			args = []string{"--" + args[0]}
 		}
@@ -50,34 +50,34 @@ func Run(args []string, stdout, stderr io.Writer) int {
 			runReport(args[1:], m)
 			return 0
 		case becomeCommand:
-			return m.status(runBecome(args[1:], m))
+			return m.exitStatus(runBecome(args[1:], m))
 		}
 	}
 	o, fs, err := parseOptions(args)
 	if len(args) == 0 {
-		fmt.Fprint(stderr, page(fs).Help())
+		fmt.Fprint(stderr, describeCommand(fs).Help())
 		return exitFailure
 	}
 	out, m := cli.NewOutput(stdout), toSay(fs, stderr)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(out, page(fs).Help())
+		fmt.Fprint(out, describeCommand(fs).Help())
 		err = nil
 	case err != nil:
 	case o.version:
 		fmt.Fprintln(out, "exn-run", version.String(), runtime.Version())
 	case o.man:
-		fmt.Fprint(out, page(fs).Man())
+		fmt.Fprint(out, describeCommand(fs).Man())
 	case o.completion != "":
 		var text string
-		text, err = page(fs).Completion(o.completion)
+		text, err = describeCommand(fs).Completion(o.completion)
 		fmt.Fprint(out, text)
 	case o.checkRules != "":
 		err = checkRules(out, o.checkRules)
 	default:
 		err = startProgram(o, out, m)
 	}
-	return m.status(out.Check(err))
+	return m.exitStatus(out.Check(err))
 }
 
 func checkRules(stdout io.Writer, path string) error {
@@ -116,8 +116,8 @@ func startProgram(o options, stdout io.Writer, m messages) error {
 		launcher = "" // static programs stay on TCP
 	}
 	s := settings{launcher: launcher, loopback: o.loopback, inherits: inherits, explain: o.staysAround()}
-	for _, text := range misset(os.Getenv) {
-		m.warn("%s", cli.Printable(text))
+	for _, text := range missetVariables(os.Getenv) {
+		m.warnUser("%s", cli.Printable(text))
 	}
 	if o.rules != "" {
 		list, err := readRules("--rules", o.rules)
@@ -127,7 +127,7 @@ func startProgram(o options, stdout io.Writer, m messages) error {
 		s.rules, s.hasRules = list, true
 	}
 	if o.node != "" {
-		if err := o.retried(func() error { return enterNode(o) }); err != nil {
+		if err := o.retryWhileWaiting(func() error { return enterNode(o) }); err != nil {
 			return err
 		}
 	}
@@ -144,14 +144,14 @@ func startProgram(o options, stdout io.Writer, m messages) error {
 			return programError{child.StartError(err)}
 		}
 		if reason := p.Reason(); reason != "" && !p.Kind.Injects() {
-			m.warn("%s", reason)
+			m.warnUser("%s", reason)
 		}
 	}
-	if s.library, err = libraryPath(o.library, p, m.warn); err != nil {
+	if s.library, err = libraryPath(o.library, p, m.warnUser); err != nil {
 		return err
 	}
 	var path string
-	err = o.retried(func() (err error) {
+	err = o.retryWhileWaiting(func() (err error) {
 		path, err = prepareBroker(o.loopback)
 		return err
 	})
@@ -169,14 +169,14 @@ func startProgram(o options, stdout io.Writer, m messages) error {
 	case err != nil && o.wait:
 		return err
 	case errors.Is(err, errLater):
-		m.warn("%s", cli.Text(err))
+		m.warnUser("%s", cli.Text(err))
 	case err != nil:
-		m.warn("%s: connections stay on TCP", cli.Text(err))
+		m.warnUser("%s: connections stay on TCP", cli.Text(err))
 	}
 	if o.staysAround() {
 		return runAsChild(o, s, p, path, m)
 	}
-	vars, err := s.variables(os.Getenv)
+	vars, err := s.environVariables(os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -187,15 +187,15 @@ func startProgram(o options, stdout io.Writer, m messages) error {
 		}
 		return nil
 	}
-	return newInjection(p, false, m).become(p, o.argv, withVariables(os.Environ(), vars), m)
+	return newInjection(p, false, m).becomeInjected(p, o.argv, withVariables(os.Environ(), vars), m)
 }
 
 // waitTime bounds how long --wait waits.
 const waitTime = 30 * time.Second
 
-// retried does f: with --wait again while what it needs is not there yet, until waitTime is
-// over.
-func (o options) retried(f func() error) error {
+// retryWhileWaiting does f: with --wait again while what it needs is not there yet, until waitTime
+// is over.
+func (o options) retryWhileWaiting(f func() error) error {
 	for deadline := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
 		err := f()
 		missing := errors.Is(err, control.ErrNoNode) || errors.Is(err, client.ErrNoBroker) || errors.Is(err, fs.ErrNotExist)
@@ -205,9 +205,9 @@ func (o options) retried(f func() error) error {
 	}
 }
 
-// become replaces this process by the program. A file in no format that the kernel knows is a
+// execProgram replaces this process by the program. A file in no format that the kernel knows is a
 // script for the shell, as in execvp(3).
-func become(path string, argv, environ []string) error {
+func execProgram(path string, argv, environ []string) error {
 	err := syscall.Exec(path, argv, environ)
 	if errors.Is(err, unix.ENOEXEC) {
 		path, argv = shellScript(path, argv)

@@ -83,11 +83,11 @@ func TestMessages(t *testing.T) {
 		}
 		var said bytes.Buffer
 		m := toSay(fs, &said)
-		m.warn("a %s", "warning")
+		m.warnUser("a %s", "warning")
 		if !strings.Contains(said.String(), want) || want == "" && said.Len() > 0 {
 			t.Errorf("%s: %q", level, &said)
 		}
-		if said.Reset(); m.status(errors.New("failed")) != exitFailure || !strings.Contains(said.String(), `"level":"ERROR","msg":"failed"`) {
+		if said.Reset(); m.exitStatus(errors.New("failed")) != exitFailure || !strings.Contains(said.String(), `"level":"ERROR","msg":"failed"`) {
 			t.Errorf("%s: %q", level, &said)
 		}
 	}

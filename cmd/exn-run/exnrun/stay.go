@@ -68,7 +68,7 @@ func runAsChild(o options, s settings, p Program, upstream string, m messages) e
 		return err
 	}
 	s.tap = t.path()
-	vars, err := s.variables(os.Getenv)
+	vars, err := s.environVariables(os.Getenv)
 	if err != nil {
 		return errors.Join(err, t.close())
 	}
@@ -79,12 +79,12 @@ func runAsChild(o options, s settings, p Program, upstream string, m messages) e
 	looks := 0
 	program, argv := p.Path, o.argv
 	if i := newInjection(p, true, m); i.library != "" {
-		program, argv = i.becomes(program, argv, m)
+		program, argv = i.childCommand(program, argv, m)
 	}
 	state, err := runChild(program, argv, withVariables(os.Environ(), vars), signals, func() {
 		w.readAll(live)
 		if looks++; looks%preferLooks == 0 {
-			t.prefer()
+			t.preferRoot()
 		}
 	})
 	t.waitSeen()
@@ -95,16 +95,16 @@ func runAsChild(o options, s settings, p Program, upstream string, m messages) e
 	if o.explain || o.stats {
 		for _, c := range w.listConnections() {
 			fmt.Fprintf(m.stderr, "exn-run: %s%s\n", explain.Line(c), explain.Amounts(c))
-			if d := details(c); o.stats && d != "" {
+			if d := formatCounters(c); o.stats && d != "" {
 				fmt.Fprintf(m.stderr, "exn-run:     %s\n", d)
 			}
 		}
 	}
 	if o.explain || o.stats || o.verbose {
-		for _, text := range w.missed() {
+		for _, text := range w.missedPrograms() {
 			fmt.Fprintln(m.stderr, "exn-run:", text)
 		}
-		fmt.Fprintln(m.stderr, "exn-run:", summary(w.listConnections(), w.lost, w.processes()))
+		fmt.Fprintln(m.stderr, "exn-run:", summaryLine(w.listConnections(), w.lost, w.countProcesses()))
 	}
 	if report != nil {
 		if err := errors.Join(writeReport(report, w.listConnections()), report.Commit()); err != nil {
@@ -112,7 +112,7 @@ func runAsChild(o options, s settings, p Program, upstream string, m messages) e
 		}
 	}
 	if prof != nil {
-		if err := prof.write(o, w); err != nil {
+		if err := prof.addSeen(o, w); err != nil {
 			return err
 		}
 	}

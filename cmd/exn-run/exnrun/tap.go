@@ -109,9 +109,9 @@ func (t *tap) waitSeen() {
 // settleTime bounds the wait for a program that has connected and says nothing.
 const settleTime = 300 * time.Millisecond
 
-// prefer has all programs use root's broker once it is there, in place of their user's. It
+// preferRoot has all programs use root's broker once it is there, in place of their user's. It
 // is called on a thread in their network namespace.
-func (t *tap) prefer() {
+func (t *tap) preferRoot() {
 	t.mu.Lock()
 	path := t.upstream
 	t.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *tap) close() error {
 func (t *tap) acceptConns() {
 	for c := range rpc.Accept(context.Background(), t.ln, acceptPause, func(error) {}) {
 		t.addUnread(1)
-		t.wg.Go(func() { t.client(c) })
+		t.wg.Go(func() { t.relayClient(c) })
 	}
 }
 
@@ -159,8 +159,8 @@ func (t *tap) addUnread(n int) {
 	t.fresh += n
 }
 
-// track has close end c, unless that was called before or there are too many.
-func (t *tap) track(c *net.UnixConn) bool {
+// trackConn has close end c, unless that was called before or there are too many.
+func (t *tap) trackConn(c *net.UnixConn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.conns == nil || len(t.conns) >= 2*maxClients { // each has one to the broker
@@ -177,11 +177,11 @@ func (t *tap) endConn(c *net.UnixConn) {
 	t.mu.Unlock()
 }
 
-// client passes on the messages of one program until either side ends.
-func (t *tap) client(c *net.UnixConn) {
+// relayClient passes on the messages of one program until either side ends.
+func (t *tap) relayClient(c *net.UnixConn) {
 	firstRead := sync.OnceFunc(func() { t.addUnread(-1) })
 	defer firstRead()
-	if !t.track(c) {
+	if !t.trackConn(c) {
 		c.Close()
 		return
 	}
@@ -196,7 +196,7 @@ func (t *tap) client(c *net.UnixConn) {
 	t.mu.Unlock()
 	if upstream != "" {
 		var err error
-		if up, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: upstream, Net: "unixpacket"}); err == nil && !t.track(up) {
+		if up, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: upstream, Net: "unixpacket"}); err == nil && !t.trackConn(up) {
 			up.Close()
 			return
 		}
@@ -249,7 +249,7 @@ func (t *tap) passMessage(in *rpc.Inbound, from, to *net.UnixConn) error {
 	if b[0] == byte(wire.Hello) && len(fds) == 1 {
 		if fd, err := rpc.Dup(fds[0]); err == nil {
 			program, _, _ := strings.Cut(string(b[min(len(b), wire.HeaderLen):]), "\x00")
-			t.seen(printable(program), int(peerCred(from).Pid), os.NewFile(uintptr(fd), "statistics"))
+			t.seen(printableName(program), int(peerCred(from).Pid), os.NewFile(uintptr(fd), "statistics"))
 		}
 	}
 	if to == nil {
@@ -263,8 +263,8 @@ func (t *tap) passMessage(in *rpc.Inbound, from, to *net.UnixConn) error {
 	return err
 }
 
-// printable keeps a name that anybody may have given from upsetting a terminal.
-func printable(s string) string {
+// printableName keeps a name that anybody may have given from upsetting a terminal.
+func printableName(s string) string {
 	b := []byte(s)
 	for i, c := range b {
 		if c < ' ' || c > '~' {

@@ -67,8 +67,8 @@ func sameFile(f *os.File, info os.FileInfo) bool {
 	return err == nil && os.SameFile(own, info)
 }
 
-// processes returns how many there were, of which only maxProcesses are seen.
-func (w *watch) processes() int {
+// countProcesses returns how many there were, of which only maxProcesses are seen.
+func (w *watch) countProcesses() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.tables) + w.more
@@ -83,8 +83,9 @@ func (w *watch) eachProcess(f func(program string, pid int)) {
 	}
 }
 
-// missed has a line for each program that makes system calls which the library does not see.
-func (w *watch) missed() (lines []string) {
+// missedPrograms has a line for each program that makes system calls which the library does not
+// see.
+func (w *watch) missedPrograms() (lines []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tables {
