@@ -60,8 +60,8 @@ type metrics struct {
 	labels prometheus.Labels // of all
 }
 
-// add adds a metric. labels are names and values in turn.
-func (m metrics) add(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
+// addMetric adds a metric. labels are names and values in turn.
+func (m metrics) addMetric(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
 	m.out <- prometheus.MustNewConstMetric(m.describeMetric(name, help, labels), kind, value, labelValues(labels)...)
 }
 
@@ -85,10 +85,10 @@ func labelValues(labels []string) (v []string) {
 func (m metrics) addCounter(full string, v uint64) {
 	name, labels := splitCounter(full)
 	if gauges[name] {
-		m.add(prometheus.GaugeValue, metricName(name), helpOf(name), float64(v), labels...)
+		m.addMetric(prometheus.GaugeValue, metricName(name), helpOf(name), float64(v), labels...)
 		return
 	}
-	m.add(prometheus.CounterValue, metricName(name)+"_total", helpOf(name), float64(v), labels...)
+	m.addMetric(prometheus.CounterValue, metricName(name)+"_total", helpOf(name), float64(v), labels...)
 }
 
 // splitCounter removes the unit or peer from a counter's name and returns it as a label.
@@ -124,16 +124,16 @@ func bit(b bool) float64 {
 // addNode adds the metrics that a node has once.
 func (m metrics) addNode(s *control.Status) {
 	gauge := prometheus.GaugeValue
-	m.add(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
-	m.add(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
-	m.add(gauge, "real_time", "1: the data path runs at real-time priority.", bit(s.RealTime))
+	m.addMetric(gauge, "info", "Always 1; the labels say what runs.", 1, "version", version.String(), "go", runtime.Version())
+	m.addMetric(gauge, "start_time_seconds", "When the node came up (Unix time).", float64(s.Since.UnixMilli())/1000)
+	m.addMetric(gauge, "real_time", "1: the data path runs at real-time priority.", bit(s.RealTime))
 	m.addWaitTimes(s.Waits)
-	m.add(gauge, "groups", "IP multicast groups of the fabric that have members.", float64(len(s.Groups)))
+	m.addMetric(gauge, "groups", "IP multicast groups of the fabric that have members.", float64(len(s.Groups)))
 	i := s.Interface
-	m.add(gauge, "interface_up", "1: the interface is up.", bit(i.Up), "interface", i.Name)
-	m.add(gauge, "interface_mtu_bytes", "Largest IP packet of the interface.", float64(i.MTU), "interface", i.Name)
+	m.addMetric(gauge, "interface_up", "1: the interface is up.", bit(i.Up), "interface", i.Name)
+	m.addMetric(gauge, "interface_mtu_bytes", "Largest IP packet of the interface.", float64(i.MTU), "interface", i.Name)
 	for name, v := range counter.All(i.Stats) {
-		m.add(prometheus.CounterValue, "interface_"+name+"_total", "The kernel's counter "+name+" of the interface.", float64(v), "interface", i.Name)
+		m.addMetric(prometheus.CounterValue, "interface_"+name+"_total", "The kernel's counter "+name+" of the interface.", float64(v), "interface", i.Name)
 	}
 }
 
@@ -143,10 +143,10 @@ func (m metrics) addPeers(s *control.Status) {
 	count := make(map[string]int)
 	for _, p := range s.Peers {
 		count[p.State]++
-		m.add(prometheus.CounterValue, "peer_links_total", "Times that the peer was linked.", float64(p.Links), "peer", strconv.Itoa(p.Node))
+		m.addMetric(prometheus.CounterValue, "peer_links_total", "Times that the peer was linked.", float64(p.Links), "peer", strconv.Itoa(p.Node))
 	}
 	for _, state := range states {
-		m.add(prometheus.GaugeValue, "peers", "Other nodes of the fabric, by the state of the link to them.", float64(count[state]), "state", state)
+		m.addMetric(prometheus.GaugeValue, "peers", "Other nodes of the fabric, by the state of the link to them.", float64(count[state]), "state", state)
 	}
 }
 
@@ -167,14 +167,14 @@ func (m metrics) addPolls(u control.Unit) {
 
 // addConnections adds the numbers of direct sockets.
 func (m metrics) addConnections(s *control.Sockets) {
-	m.add(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
+	m.addMetric(prometheus.GaugeValue, "broker", "1: the node is the broker of direct sockets of its namespace.", bit(s.Broker != ""))
 	m.setUp(s.SetUp)
 	count := make(map[string]int)
 	for _, c := range s.Connections {
 		count[c.Mode]++
 	}
 	for _, mode := range []connstats.Mode{connstats.ModeDirect, connstats.ModeTCP, connstats.ModeDemoted} {
-		m.add(prometheus.GaugeValue, "connections", "Connections of programs that use direct sockets, by what they are now.",
+		m.addMetric(prometheus.GaugeValue, "connections", "Connections of programs that use direct sockets, by what they are now.",
 			float64(count[mode.String()]), "mode", mode.String())
 	}
 }

@@ -155,13 +155,13 @@ func (c Config) WithDefaults() (Config, error) {
 			return c, configError("metrics", "metrics: %w", err)
 		}
 	}
-	dir, err := c.dir()
+	dir, err := c.fabricDir()
 	c.Dir = dir
 	return c, err
 }
 
-// dir returns the fabric's directory.
-func (c Config) dir() (string, error) {
+// fabricDir returns the fabric's directory.
+func (c Config) fabricDir() (string, error) {
 	if c.Dir != "" {
 		return filepath.Abs(c.Dir)
 	}

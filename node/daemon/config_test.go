@@ -129,7 +129,7 @@ func parsed(text string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return r.config, r.err()
+	return r.config, r.joinedErrors()
 }
 
 // Every mistake has a line, in the order of the file; those of settings together come when there

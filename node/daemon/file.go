@@ -117,7 +117,7 @@ func ReadFile(path string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return r.config, r.err()
+	return r.config, r.joinedErrors()
 }
 
 // CheckFile reads a configuration file that no flags change, and returns what ReadFile and then
@@ -128,7 +128,7 @@ func CheckFile(path string) (Config, error) {
 		return Config{}, err
 	}
 	if len(r.mistakes) > 0 {
-		return Config{}, r.err()
+		return Config{}, r.joinedErrors()
 	}
 	c, err := r.config.WithDefaults()
 	all := []error{err}
@@ -142,7 +142,7 @@ func CheckFile(path string) (Config, error) {
 			r.noteMistake("", err)
 		}
 	}
-	return c, r.err()
+	return c, r.joinedErrors()
 }
 
 func readFile(path string) (*reader, error) {
@@ -207,8 +207,8 @@ func (r *reader) noteWrongKey(key, format string, args ...any) {
 	r.noteMistake(key, configError(key, "setting %s: "+format, append([]any{key}, args...)...))
 }
 
-// err returns all mistakes in the order of their lines, or nil.
-func (r *reader) err() error {
+// joinedErrors returns all mistakes in the order of their lines, or nil.
+func (r *reader) joinedErrors() error {
 	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return a.line - b.line })
 	var errs []error
 	for _, m := range r.mistakes {

@@ -128,8 +128,8 @@ func (g *groups) mergeLocked() {
 	}
 }
 
-// list returns the groups.
-func (g *groups) list() []emp.Group {
+// listGroups returns the groups.
+func (g *groups) listGroups() []emp.Group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.now)

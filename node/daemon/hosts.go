@@ -61,15 +61,15 @@ func CheckLink(s string) error {
 	if s == linkStream || s == "" {
 		return nil
 	}
-	_, err := Hosts{Link: s}.provider()
+	_, err := Hosts{Link: s}.providerName()
 	return err
 }
 
 // byOFI says that libfabric carries the traffic.
 func (h Hosts) byOFI() bool { return h.Link != "" && h.Link != linkStream }
 
-// provider is libfabric's; "": any.
-func (h Hosts) provider() (string, error) {
+// providerName returns libfabric's provider; "": any.
+func (h Hosts) providerName() (string, error) {
 	kind, name, named := strings.Cut(h.Link, ":")
 	if kind != linkOFI || named && name == "" {
 		return "", fmt.Errorf("%q: use stream, ofi or ofi:PROVIDER, such as ofi:tcp: %w", h.Link, fabric.ErrInvalid)
@@ -210,7 +210,7 @@ func (d *Daemon) checkOFI() error {
 	if !h.byOFI() {
 		return nil
 	}
-	provider, err := h.provider()
+	provider, err := h.providerName()
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
 func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {
 	cfg := stream.Config{Peer: peer, Conns: conns, Driver: d.loop, Heartbeat: hostBeat, DownAfter: hostDown}
 	if d.cfg.Hosts.byOFI() {
-		provider, err := d.cfg.Hosts.provider()
+		provider, err := d.cfg.Hosts.providerName()
 		if err == nil {
 			cfg.Engine, err = d.joinOFI(conns[0], peer, provider)
 		}

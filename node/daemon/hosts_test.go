@@ -140,11 +140,11 @@ func TestRootHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the group is known", func() bool {
-		all := two.groups.list()
+		all := two.groups.listGroups()
 		return len(all) == 1 && all[0].Addr == group && slices.Equal(two.nic.Routes().Members(all[0].ID), []fabric.NodeID{3})
 	})
 	three.stop()
-	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.list()) == 0 })
+	eventually(t, "left", func() bool { return len(peers(one)) == 1 && len(two.groups.listGroups()) == 0 })
 
 	// A host whose packets meet faults has links that make up for them.
 	faults = &wire.Faults{Seed: 1, Drop: 0.05, Corrupt: 0.05}

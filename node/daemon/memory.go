@@ -40,7 +40,7 @@ func openMemory(d *Daemon) (offered, error) {
 	}
 	cfg := pool.Config{
 		Node: d.member.ID(), Limits: pool.Limits(d.cfg.Lend.LendLimits), MaxTime: d.cfg.Lend.Time, Revoke: control.RevokeTime,
-		Dial: m.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.listNeighbors, Log: d.cfg.Log,
+		Dial: m.dialNode(d.cfg.Dir), CheckPeer: d.member.CheckNode, Nodes: d.listNeighbors, Log: d.cfg.Log,
 	}
 	if m.far != nil {
 		cfg.Far, cfg.NIC = m.far, d.nic
@@ -63,8 +63,8 @@ func (d *Daemon) listNeighbors() (near []pool.Neighbor) {
 	return near
 }
 
-// status is what the node lends and has borrowed.
-func (m *nodeMemory) status() control.Memory {
+// lendingStatus is what the node lends and has borrowed.
+func (m *nodeMemory) lendingStatus() control.Memory {
 	s := m.server.Status()
 	convert := func(all []pool.Lease) []control.Lease {
 		list := make([]control.Lease, 0, len(all))
@@ -80,7 +80,7 @@ func (m *nodeMemory) counters() any { return m.server.Stats() }
 
 // addStatus says what the node lends and has borrowed, if there is anything.
 func (m *nodeMemory) addStatus(s *control.Status) {
-	if now := m.status(); now.Lend != 0 || len(now.Lent) != 0 || len(now.Borrowed) != 0 {
+	if now := m.lendingStatus(); now.Lend != 0 || len(now.Lent) != 0 || len(now.Borrowed) != 0 {
 		s.Memory = &now
 	}
 }
@@ -89,12 +89,12 @@ func (m *nodeMemory) answerRequest(req control.Request, r *control.Reply) (ok bo
 	if req.Op != control.OpLease || req.Lease == nil {
 		return req.Op == control.OpLease, nil
 	}
-	r.Leases, err = m.leases(*req.Lease)
+	r.Leases, err = m.handleLeases(*req.Lease)
 	return true, err
 }
 
-// leases shows or changes what the node lends.
-func (m *nodeMemory) leases(req control.LeaseRequest) (*control.Leases, error) {
+// handleLeases shows or changes what the node lends.
+func (m *nodeMemory) handleLeases(req control.LeaseRequest) (*control.Leases, error) {
 	s := m.server
 	a := &control.Leases{Node: int(m.member.ID())}
 	switch req.Want {
@@ -115,6 +115,6 @@ func (m *nodeMemory) leases(req control.LeaseRequest) (*control.Leases, error) {
 	default:
 		return nil, fmt.Errorf("unknown request %q for leases", req.Want)
 	}
-	a.Memory = m.status()
+	a.Memory = m.lendingStatus()
 	return a, nil
 }

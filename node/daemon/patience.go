@@ -17,9 +17,9 @@ func (d *Daemon) inNamespace(f func() error) error {
 	return d.ns.Do(f)
 }
 
-// patience is how long TCP repeats data in the namespace of the interface. Where that cannot be
+// tcpPatience is how long TCP repeats data in the namespace of the interface. Where that cannot be
 // read, it is the default.
-func (d *Daemon) patience() time.Duration {
+func (d *Daemon) tcpPatience() time.Duration {
 	retries := uint64(relay.DefaultRetries)
 	_ = d.inNamespace(func() error {
 		b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_retries2")

@@ -38,7 +38,7 @@ func openPorts(d *Daemon) (offered, error) {
 	}
 	cfg := ports.Config{
 		Driver: d.loop,
-		Node:   d.member.ID(), Dial: p.dialer(d.cfg.Dir), CheckPeer: d.member.CheckNode,
+		Node:   d.member.ID(), Dial: p.dialNode(d.cfg.Dir), CheckPeer: d.member.CheckNode,
 		Registers: registerFile{d},
 		Members:   func(g fabric.GroupID) []fabric.NodeID { return d.nic.Routes().Members(g) },
 	}

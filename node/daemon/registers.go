@@ -71,11 +71,11 @@ func (f registerFile) ReadRegister(addr uint64) (uint64, bool) {
 func (f registerFile) WriteRegister(addr, value uint64) bool {
 	list := f.listRegisters()
 	i := slices.IndexFunc(list, func(r control.Register) bool { return r.Addr == addr })
-	return i >= 0 && f.write(list[i].Name, value) == nil
+	return i >= 0 && f.writeRegister(list[i].Name, value) == nil
 }
 
-// write changes a register by its name.
-func (f registerFile) write(name string, value uint64) error {
+// writeRegister changes a register by its name.
+func (f registerFile) writeRegister(name string, value uint64) error {
 	var s control.Settings
 	n := int64(min(value, 1<<40)) // keep a value that is too large positive
 	switch name {
@@ -103,7 +103,7 @@ func (f registerFile) write(name string, value uint64) error {
 func (d *Daemon) answerRegisters(set *control.SetRegister) (*control.Registers, error) {
 	f := registerFile{d}
 	if set != nil {
-		if err := f.write(set.Name, set.Value); err != nil {
+		if err := f.writeRegister(set.Name, set.Value); err != nil {
 			return nil, err
 		}
 	}

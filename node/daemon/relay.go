@@ -46,7 +46,7 @@ type carrier struct {
 // openCarrier makes it, and has it be the carrier of the broker.
 func (d *Daemon) openCarrier() (err error) {
 	c := &carrier{sockets: d.sockets, met: make(map[fabric.NodeID]emp.Link), ended: make(chan struct{})}
-	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.takeOffer, Note: c.passToBroker, Answer: d.handToHost, Patience: d.patience, Log: d.cfg.Log})
+	c.engine, err = relay.New(relay.Config{NIC: d.nic, Driver: d.loop, Offered: c.takeOffer, Note: c.passToBroker, Answer: d.handToHost, Patience: d.tcpPatience, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (d *Daemon) Routes(req control.RouteRequest) (*control.Reservations, error)
 	default:
 		return nil, fmt.Errorf("route %q: use list, check, reserve, release, cut, join, adaptive or ordered", req.Want)
 	}
-	return reservations(x), nil
+	return listReservations(x), nil
 }
 
 // setLinkDown sets a link down or up. A link without which nodes would be cut off stays up.
@@ -58,7 +58,7 @@ func setLinkDown(x *crossbar.Crossbars, l control.Ends, down bool) error {
 	return x.SetLinkDown(l[0], l[1], down)
 }
 
-func reservations(x *crossbar.Crossbars) *control.Reservations {
+func listReservations(x *crossbar.Crossbars) *control.Reservations {
 	list, changes := x.Reservations()
 	routes := x.Routes()
 	r := &control.Reservations{Changes: changes, List: []control.Reservation{}, Cut: control.CutLinks(routes), Adaptive: x.Adaptive()}

@@ -37,9 +37,9 @@ type offered interface {
 	about() *service
 	// counters are those of its server, a struct of uint64.
 	counters() any
-	// tell adds to what the node says of itself.
+	// addStatus adds to what the node says of itself.
 	addStatus(*control.Status)
-	// answer answers a request. False: it is for another service.
+	// answerRequest answers a request. False: it is for another service.
 	answerRequest(control.Request, *control.Reply) (bool, error)
 	// closeFar gives back what reaches other hosts. run has returned.
 	closeFar() error
@@ -86,8 +86,8 @@ func (s *service) openFar(d *Daemon, cfg far.Config) (err error) {
 	return err
 }
 
-// dialer returns the function that connects to the same service of another node of this host.
-func (s *service) dialer(dir string) func(fabric.NodeID) (*net.UnixConn, error) {
+// dialNode returns the function that connects to the same service of another node of this host.
+func (s *service) dialNode(dir string) func(fabric.NodeID) (*net.UnixConn, error) {
 	return func(n fabric.NodeID) (*net.UnixConn, error) {
 		return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: emp.File(dir, n, s.suffix), Net: "unixpacket"})
 	}

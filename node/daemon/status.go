@@ -58,10 +58,10 @@ func (d *Daemon) Status() (*control.Status, error) {
 		Since:    d.started.Truncate(time.Millisecond),
 		RealTime: d.realtime.Load(),
 		FastPath: !d.cfg.NoFastPath,
-		Peers:    d.peers(),
+		Peers:    d.peerStatus(),
 		Shared:   d.sharedTraffic(),
 		Groups:   []control.Group{},
-		Receive:  d.receive(),
+		Receive:  d.receiveStatus(),
 		Waits:    d.loop.WaitTimes(),
 		Counters: d.node.Counters(),
 	}
@@ -89,7 +89,7 @@ func (d *Daemon) Status() (*control.Status, error) {
 	}
 	s.Threshold.Eager, s.Threshold.MTU = d.node.Interface.EagerThreshold(), int(d.cfg.MTU)
 	s.Threshold.VELO, s.Threshold.RMA = velo.MaxPayload, rma.MTU
-	for _, g := range d.groups.list() {
+	for _, g := range d.groups.listGroups() {
 		group := control.Group{Addr: g.Addr, Group: int(g.ID)}
 		for _, n := range g.Members {
 			group.Members = append(group.Members, int(n))
@@ -191,7 +191,7 @@ func addInterface(s *control.Status, conn *hostnet.Conn, index int) error {
 	return err
 }
 
-func (d *Daemon) peers() []control.Peer {
+func (d *Daemon) peerStatus() []control.Peer {
 	peers := []control.Peer{}
 	known := d.knownPeers()
 	trips := probePeers(known)
@@ -213,7 +213,7 @@ func (d *Daemon) peers() []control.Peer {
 	return peers
 }
 
-func (d *Daemon) receive() control.ReceiveStatus {
+func (d *Daemon) receiveStatus() control.ReceiveStatus {
 	i := d.node.Interface
 	stats, coalesce := i.Stats().NAPI, i.Coalesce()
 	r := control.ReceiveStatus{
