@@ -100,8 +100,8 @@ func splitQuoted(text string) (fields []string) {
 	}
 }
 
-// quote is an entry for GOFLAGS.
-func quote(flag string) (string, error) {
+// quoteFlag is an entry for GOFLAGS.
+func quoteFlag(flag string) (string, error) {
 	switch {
 	case !strings.ContainsAny(flag, " \t\n\r'\""):
 		return flag, nil

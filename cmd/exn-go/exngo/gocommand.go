@@ -66,24 +66,24 @@ func (t toolchain) checkVersion() error {
 		return fmt.Errorf("%w: GOOS=%s: direct sockets are for linux", ErrGo, t.GOOS)
 	case !slices.Contains(architectures, t.GOARCH):
 		return fmt.Errorf("%w: GOARCH=%s: direct sockets are for %s", ErrGo, t.GOARCH, strings.Join(architectures, ", "))
-	case !supported(t.GOVERSION):
+	case !isSupported(t.GOVERSION):
 		return fmt.Errorf("%w: %s in %s: exn-go knows package net of %s", ErrGo, t.GOVERSION, t.GOROOT, strings.Join(releases, " and "))
 	}
 	return nil
 }
 
-// supported reports whether a version is one of releases, such as go1.26.8, go1.26 and
+// isSupported reports whether a version is one of releases, such as go1.26.8, go1.26 and
 // go1.26rc1.
-func supported(version string) bool {
+func isSupported(version string) bool {
 	return slices.ContainsFunc(releases, func(r string) bool {
 		rest, ok := strings.CutPrefix(version, r)
 		return ok && (rest == "" || rest[0] < '0' || rest[0] > '9')
 	})
 }
 
-// outside returns the toolchain with a GOROOT that is not in the module cache, where the
+// outsideCache returns the toolchain with a GOROOT that is not in the module cache, where the
 // go command wants no replaced files: one that go.mod has asked for is there.
-func (t toolchain) outside(cache string) (toolchain, error) {
+func (t toolchain) outsideCache(cache string) (toolchain, error) {
 	within, err := filepath.Rel(t.GOMODCACHE, t.GOROOT)
 	if err != nil || within == ".." || strings.HasPrefix(within, "../") {
 		return t, nil
@@ -101,13 +101,13 @@ func (t toolchain) outside(cache string) (toolchain, error) {
 	return t, nil
 }
 
-// environ returns the environment for the go command.
-func (t toolchain) environ(environ []string) []string {
-	return append(environ, t.variables()...)
+// goEnviron returns the environment for the go command.
+func (t toolchain) goEnviron(environ []string) []string {
+	return append(environ, t.goVariables()...)
 }
 
-// variables are those that a go command needs to be this one.
-func (t toolchain) variables() []string {
+// goVariables are those that a go command needs to be this one.
+func (t toolchain) goVariables() []string {
 	if filepath.Dir(filepath.Dir(t.Command)) != t.GOROOT {
 		return nil
 	}

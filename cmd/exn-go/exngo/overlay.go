@@ -52,19 +52,19 @@ func makeTree(goroot string, under overlay) (*tree, error) {
 	if err := t.checkPlace(); err != nil {
 		return nil, err
 	}
-	if err := t.second(files); err != nil {
+	if err := t.makeSecondNet(files); err != nil {
 		return nil, err
 	}
-	if err := t.patched(files); err != nil {
+	if err := t.patchNet(files); err != nil {
 		return nil, err
 	}
-	if err := t.scheduler(); err != nil {
+	if err := t.patchRuntime(); err != nil {
 		return nil, err
 	}
 	if err := t.makeDirect(); err != nil {
 		return nil, err
 	}
-	t.marker()
+	t.makeMarker()
 	return t, nil
 }
 
@@ -81,7 +81,7 @@ func (t *tree) releaseNet() (map[string][]byte, error) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || e.IsDir() {
 			continue
 		}
-		at, deleted := t.under.actual(filepath.Join(dir, name))
+		at, deleted := t.under.contentsOf(filepath.Join(dir, name))
 		if deleted {
 			continue
 		}
@@ -99,8 +99,8 @@ func (t *tree) releaseNet() (map[string][]byte, error) {
 	return files, nil
 }
 
-// actual is where the contents of a file are.
-func (o overlay) actual(name string) (at string, deleted bool) {
+// contentsOf is where the contents of a file are.
+func (o overlay) contentsOf(name string) (at string, deleted bool) {
 	at, ok := o.Replace[name]
 	switch {
 	case !ok:
@@ -111,8 +111,8 @@ func (o overlay) actual(name string) (at string, deleted bool) {
 	return at, false
 }
 
-// second makes the second package net: that of the release, which direct sockets use.
-func (t *tree) second(files map[string][]byte) error {
+// makeSecondNet makes the second package net: that of the release, which direct sockets use.
+func (t *tree) makeSecondNet(files map[string][]byte) error {
 	for name, src := range files {
 		own, err := withoutCgo(name, src)
 		if err != nil {
@@ -121,7 +121,7 @@ func (t *tree) second(files map[string][]byte) error {
 		switch to := path.Join(homeNet, name); {
 		case own == nil:
 		case string(own) == string(src):
-			t.same[to], _ = t.under.actual(filepath.Join(t.root, "net", name))
+			t.same[to], _ = t.under.contentsOf(filepath.Join(t.root, "net", name))
 		default:
 			t.made[to] = own
 		}
@@ -147,8 +147,8 @@ func (t *tree) checkPlace() error {
 // hookFiles are the files that package net gets.
 var hookFiles = []string{"exn.go", "exn_udp.go"}
 
-// patched makes what is different in package net.
-func (t *tree) patched(files map[string][]byte) error {
+// patchNet makes what is different in package net.
+func (t *tree) patchNet(files map[string][]byte) error {
 	used, err := linuxFiles(files)
 	if err != nil {
 		return err
@@ -173,11 +173,11 @@ func (t *tree) patched(files map[string][]byte) error {
 // schedulerFiles are those of package runtime that exn-go looks at.
 var schedulerFiles = []string{"netpoll.go", "netpoll_epoll.go", "traceback.go"}
 
-// scheduler makes what is different in package runtime.
-func (t *tree) scheduler() error {
+// patchRuntime makes what is different in package runtime.
+func (t *tree) patchRuntime() error {
 	files := make(map[string][]byte)
 	for _, name := range schedulerFiles {
-		at, _ := t.under.actual(filepath.Join(t.root, "runtime", name))
+		at, _ := t.under.contentsOf(filepath.Join(t.root, "runtime", name))
 		src, err := os.ReadFile(at)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrPatch, err)
@@ -209,7 +209,7 @@ func (t *tree) makeDirect() error {
 	if err != nil {
 		return err
 	}
-	names, err := exported(shim)
+	names, err := exportedNames(shim)
 	if err != nil {
 		return err
 	}
@@ -292,14 +292,14 @@ func eachSource(from fs.FS, dir string, f func(name string, src []byte) error) e
 	})
 }
 
-// marker makes the file that has a program know what it was built with.
-func (t *tree) marker() {
-	text := mark.Text(version.String() + " sources " + t.sources()[:12])
+// makeMarker makes the file that has a program know what it was built with.
+func (t *tree) makeMarker() {
+	text := mark.Text(version.String() + " sources " + t.sourceNames()[:12])
 	t.made[home+"/godirect/marker.go"] = fmt.Appendf(nil, "package godirect\n\nvar marker = %s\n", strconv.Quote(text))
 }
 
-// sources names the contents of the files that were made.
-func (t *tree) sources() string {
+// sourceNames names the contents of the files that were made.
+func (t *tree) sourceNames() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(t.made)) {
 		fmt.Fprintf(h, "%q %d\n", name, len(t.made[name]))
@@ -311,7 +311,7 @@ func (t *tree) sources() string {
 // contentSum names the tree: what is in it, and where it is.
 func (t *tree) contentSum() string {
 	h := sha256.New()
-	fmt.Fprintln(h, t.sources())
+	fmt.Fprintln(h, t.sourceNames())
 	for _, name := range slices.Sorted(maps.Keys(t.same)) {
 		fmt.Fprintf(h, "%q %q\n", name, t.same[name])
 	}
@@ -322,19 +322,20 @@ func (t *tree) contentSum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// date gives a file a time that is long ago and says what is in it. The go command has no index
-// of a package with a file of the last two seconds, and go1.25's believes then that what is not
-// on the disk is not in std; in the index it knows a file by its name, time and size.
-func date(name string, src []byte) error {
+// setOldTime gives a file a time that is long ago, and that says what is in it. The go command
+// has no index of a package with a file of the last two seconds, and go1.25's believes then that
+// what is not on the disk is not in std; in the index it knows a file by its name, time and
+// size.
+func setOldTime(name string, src []byte) error {
 	const first, span = 1e9, 1e8 // seconds, from 2001 on
 	h := sha256.Sum256(src)
 	at := time.Unix(first+int64(binary.LittleEndian.Uint32(h[:])%span), int64(binary.LittleEndian.Uint32(h[4:])%1e9))
 	return os.Chtimes(name, at, at)
 }
 
-// write has the tree in a directory of its own below cache, and returns the path of the
+// writeTree has the tree in a directory of its own below cache, and returns the path of the
 // file for -overlay. What is there already is left: its name says what is in it.
-func (t *tree) write(cache string) (string, error) {
+func (t *tree) writeTree(cache string) (string, error) {
 	dir := filepath.Join(cache, t.contentSum()[:32])
 	file := filepath.Join(dir, "overlay.json")
 	if _, err := os.Stat(file); err == nil {
@@ -354,7 +355,7 @@ func (t *tree) write(cache string) (string, error) {
 	}
 	for name, src := range t.made {
 		at := filepath.Join(temp, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, src, 0o644), date(at, src)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, src, 0o644), setOldTime(at, src)); err != nil {
 			return "", err
 		}
 		all.Replace[filepath.Join(t.root, filepath.FromSlash(name))] = filepath.Join(dir, filepath.FromSlash(name))

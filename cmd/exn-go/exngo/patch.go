@@ -107,7 +107,7 @@ func patchRuntime(files map[string][]byte) (out map[string][]byte, calls string,
 	}
 	p.rename(runtimeRenamed)
 	for _, u := range runtimeUsed {
-		p.function(u.file, u.signature)
+		p.findFunction(u.file, u.signature)
 	}
 	if f := p.files["netpoll_epoll.go"]; f != nil {
 		for _, spec := range f.tree.Imports {
@@ -119,7 +119,7 @@ func patchRuntime(files map[string][]byte) (out map[string][]byte, calls string,
 	if calls == "" {
 		p.fail("netpoll_epoll.go", "it imports no %s", runtimeCalls)
 	}
-	out, err = p.result()
+	out, err = p.changedFiles()
 	return out, calls, err
 }
 
@@ -138,18 +138,18 @@ func patchNet(files map[string][]byte) (map[string][]byte, error) {
 		return nil, err
 	}
 	for _, g := range guards {
-		if d := p.function(g.file, g.signature); d != nil {
+		if d := p.findFunction(g.file, g.signature); d != nil {
 			at := p.files[g.file].offsetOf(d.Body.Lbrace) + 1
-			p.edit(g.file, edit{at, at, " " + g.text})
+			p.addEdit(g.file, edit{at, at, " " + g.text})
 		}
 	}
 	p.rename(renamed)
-	p.structs()
-	p.literals()
-	p.variables()
-	p.methods()
+	p.patchStructs()
+	p.patchLiterals()
+	p.patchVariables()
+	p.patchMethods()
 	p.findTypeChecks()
-	return p.result()
+	return p.changedFiles()
 }
 
 func newPatcher(files map[string][]byte) (*patcher, error) {
@@ -166,14 +166,14 @@ func newPatcher(files map[string][]byte) (*patcher, error) {
 
 func (p *patcher) rename(list []renaming) {
 	for _, r := range list {
-		if d := p.function(r.file, r.signature); d != nil {
-			p.edit(r.file, p.files[r.file].replace(d.Name, r.name))
+		if d := p.findFunction(r.file, r.signature); d != nil {
+			p.addEdit(r.file, p.files[r.file].replaceNode(d.Name, r.name))
 		}
 	}
 }
 
-// result is the files that are different.
-func (p *patcher) result() (map[string][]byte, error) {
+// changedFiles is the files that are different.
+func (p *patcher) changedFiles() (map[string][]byte, error) {
 	if len(p.errors) > 0 {
 		slices.SortFunc(p.errors, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return nil, errors.Join(p.errors...)
@@ -185,14 +185,14 @@ func (p *patcher) result() (map[string][]byte, error) {
 	return out, nil
 }
 
-func (p *patcher) edit(file string, e edit) { p.edits[file] = append(p.edits[file], e) }
+func (p *patcher) addEdit(file string, e edit) { p.edits[file] = append(p.edits[file], e) }
 
 func (p *patcher) fail(file, format string, args ...any) {
 	p.errors = append(p.errors, fmt.Errorf("%w: %s: %s", ErrPatch, filepath.Base(file), fmt.Sprintf(format, args...)))
 }
 
-// function finds the function with a signature.
-func (p *patcher) function(file, signature string) *ast.FuncDecl {
+// findFunction finds the function with a signature.
+func (p *patcher) findFunction(file, signature string) *ast.FuncDecl {
 	f := p.files[file]
 	if f == nil {
 		p.fail(file, "there is no such file")
@@ -231,13 +231,13 @@ func nameOf(signature string) string {
 
 // declName is a function's name, with its receiver's type.
 func declName(d *ast.FuncDecl) string {
-	if r := receiver(d); r != "" {
+	if r := receiverOf(d); r != "" {
 		return r + "." + d.Name.Name
 	}
 	return d.Name.Name
 }
 
-func receiver(d *ast.FuncDecl) string {
+func receiverOf(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
 	}
@@ -260,7 +260,7 @@ func nodeText(set *token.FileSet, n any) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-func (p *patcher) structs() {
+func (p *patcher) patchStructs() {
 	for _, s := range structs {
 		f := p.files[s.file]
 		if f == nil {
@@ -290,7 +290,7 @@ func (p *patcher) structs() {
 				p.fail(s.file, "type %s has %s, want %s", s.name, got, s.fields)
 			} else if s.added != "" {
 				at := f.offsetOf(st.Fields.List[len(fields)-1].End())
-				p.edit(s.file, edit{at, at, "; " + s.added})
+				p.addEdit(s.file, edit{at, at, "; " + s.added})
 			}
 			return false
 		})
@@ -300,7 +300,7 @@ func (p *patcher) structs() {
 	}
 }
 
-func (p *patcher) literals() {
+func (p *patcher) patchLiterals() {
 	for _, l := range literals {
 		count := 0
 		for name, f := range p.files {
@@ -318,7 +318,7 @@ func (p *patcher) literals() {
 					return true
 				}
 				count++
-				p.edit(name, f.replace(lit, l.replacement))
+				p.addEdit(name, f.replaceNode(lit, l.replacement))
 				return true
 			})
 		}
@@ -328,7 +328,7 @@ func (p *patcher) literals() {
 	}
 }
 
-func (p *patcher) variables() {
+func (p *patcher) patchVariables() {
 	for _, v := range variables {
 		f := p.files[v.file]
 		if f == nil {
@@ -344,7 +344,7 @@ func (p *patcher) variables() {
 			for _, spec := range d.Specs {
 				if spec := spec.(*ast.ValueSpec); nodeText(f.set, spec) == v.name+" = "+v.value {
 					found = true
-					p.edit(v.file, f.replace(spec.Values[0], v.replacement))
+					p.addEdit(v.file, f.replaceNode(spec.Values[0], v.replacement))
 				}
 			}
 		}
@@ -354,12 +354,12 @@ func (p *patcher) variables() {
 	}
 }
 
-func (p *patcher) methods() {
+func (p *patcher) patchMethods() {
 	have := make(map[string][]string)
 	for _, f := range p.files {
 		for _, d := range f.tree.Decls {
-			if d, ok := d.(*ast.FuncDecl); ok && methods[receiver(d)] != "" {
-				have[receiver(d)] = append(have[receiver(d)], d.Name.Name)
+			if d, ok := d.(*ast.FuncDecl); ok && methods[receiverOf(d)] != "" {
+				have[receiverOf(d)] = append(have[receiverOf(d)], d.Name.Name)
 			}
 		}
 	}

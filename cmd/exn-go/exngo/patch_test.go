@@ -48,7 +48,7 @@ func TestReleases(t *testing.T) {
 			if version != runtime.Version() && !testing.Short() { // it builds all of the standard library
 				t.Run(version, func(t *testing.T) { buildsWith(t, root) })
 			}
-		case supported(version):
+		case isSupported(version):
 			t.Errorf("%s in %s:\n%v", version, root, err)
 		default:
 			t.Logf("%s in %s is not supported: %v", version, root, err)

@@ -73,8 +73,8 @@ func parseGoFile(name string, src []byte) (*goFile, error) {
 // offsetOf is the offset of a position in the file.
 func (f *goFile) offsetOf(p token.Pos) int { return f.set.Position(p).Offset }
 
-// replace is an edit of a node.
-func (f *goFile) replace(n ast.Node, text string) edit {
+// replaceNode is an edit of a node.
+func (f *goFile) replaceNode(n ast.Node, text string) edit {
 	return edit{f.offsetOf(n.Pos()), f.offsetOf(n.End()), text}
 }
 
@@ -101,7 +101,7 @@ func moveHome(name string, src []byte, shim map[string]bool) (out []byte, import
 			usesShim = true
 		} else {
 			usesSyscall = true
-			edits = append(edits, f.replace(x, "syscall"))
+			edits = append(edits, f.replaceNode(x, "syscall"))
 		}
 		return true
 	})
@@ -114,10 +114,10 @@ func moveHome(name string, src []byte, shim map[string]bool) (out []byte, import
 		path := importPath(spec)
 		switch {
 		case path == "net":
-			edits = append(edits, f.replace(spec.Path, strconv.Quote(homeNet)))
+			edits = append(edits, f.replaceNode(spec.Path, strconv.Quote(homeNet)))
 		case strings.HasPrefix(path, module+"/"):
 			imports = append(imports, path)
-			edits = append(edits, f.replace(spec.Path, strconv.Quote(homePath(path))))
+			edits = append(edits, f.replaceNode(spec.Path, strconv.Quote(homePath(path))))
 		case path == xsys && spec.Name != nil:
 			return nil, nil, fmt.Errorf("%s imports %s by another name", name, xsys)
 		case path == xsys:
@@ -128,7 +128,7 @@ func moveHome(name string, src []byte, shim map[string]bool) (out []byte, import
 			if usesSyscall && !importsSyscall {
 				specs = append(specs, `"syscall"`)
 			}
-			edits = append(edits, f.replace(spec, strings.Join(specs, "; ")))
+			edits = append(edits, f.replaceNode(spec, strings.Join(specs, "; ")))
 		case strings.Contains(path, "."):
 			return nil, nil, fmt.Errorf("%s imports %s, which exn-go does not provide", name, path)
 		}
@@ -144,8 +144,8 @@ func importPath(spec *ast.ImportSpec) string {
 	return path
 }
 
-// exported lists the constants, types and functions that files of a package declare.
-func exported(files map[string][]byte) (map[string]bool, error) {
+// exportedNames lists the constants, types and functions that files of a package declare.
+func exportedNames(files map[string][]byte) (map[string]bool, error) {
 	names := make(map[string]bool)
 	for name, src := range files {
 		f, err := parseGoFile(name, src)
@@ -188,7 +188,7 @@ func withoutCgo(name string, src []byte) ([]byte, error) {
 			return nil, nil
 		}
 	}
-	edits := f.pulled()
+	edits := f.pullLinknames()
 	for _, group := range f.tree.Comments {
 		if group.Pos() > f.tree.Package {
 			break
@@ -201,15 +201,15 @@ func withoutCgo(name string, src []byte) ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			edits = append(edits, f.replace(c, "//go:build "+noCgo(expr).String()))
+			edits = append(edits, f.replaceNode(c, "//go:build "+noCgo(expr).String()))
 		}
 	}
 	return applyEdits(src, edits), nil
 }
 
-// pulled has functions of package net whose bodies are in other packages come from there:
+// pullLinknames has functions of package net whose bodies are in other packages come from there:
 // those without a linkname are pushed to package net only.
-func (f *goFile) pulled() (edits []edit) {
+func (f *goFile) pullLinknames() (edits []edit) {
 	linked := make(map[string]bool)
 	for _, group := range f.tree.Comments {
 		for _, c := range group.List {

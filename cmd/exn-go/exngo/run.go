@@ -3,7 +3,7 @@
 //
 //	user's module ──────────────────────────────┐
 //	GOROOT/src/net ── patchNet ──▶ net          ├─▶ go build -overlay ─▶ the program
-//	           └───── second ────▶ internal/exnet/net
+//	           └─ makeSecondNet ─▶ internal/exnet/net
 //	exnet.Sources ─── moveHome ──▶ internal/exnet/…
 //	GOROOT/src/runtime ── patchRuntime ──▶ runtime
 //
@@ -72,9 +72,9 @@ Exit status: that of the go command; 1 something failed, 2 wrong usage.`}
 	return root
 }
 
-// prepare makes the overlay for a directory, on top of the user's, which names a file
+// prepareOverlay makes the overlay for a directory, on top of the user's, which names a file
 // relative to there. That of GOFLAGS is used if there is none.
-func prepare(dir, under string) (t toolchain, file string, err error) {
+func prepareOverlay(dir, under string) (t toolchain, file string, err error) {
 	if t, err = findToolchain(dir); err != nil {
 		return t, "", err
 	}
@@ -82,7 +82,7 @@ func prepare(dir, under string) (t toolchain, file string, err error) {
 	if err != nil {
 		return t, "", err
 	}
-	if t, err = t.outside(cache); err != nil {
+	if t, err = t.outsideCache(cache); err != nil {
 		return t, "", err
 	}
 	if under == "" {
@@ -96,7 +96,7 @@ func prepare(dir, under string) (t toolchain, file string, err error) {
 	if err != nil {
 		return t, "", fmt.Errorf("%s: %w", t.GOVERSION, err)
 	}
-	file, err = tree.write(cache)
+	file, err = tree.writeTree(cache)
 	return t, file, err
 }
 
@@ -117,7 +117,7 @@ func runGo(verb string, args []string) error {
 		}
 		return fmt.Errorf("%s: %w", command, syscall.Exec(command, append([]string{"go", verb}, args...), os.Environ()))
 	}
-	t, file, err := prepare(c.dir, c.overlay)
+	t, file, err := prepareOverlay(c.dir, c.overlay)
 	if err != nil {
 		return err
 	}
@@ -130,12 +130,12 @@ func runGo(verb string, args []string) error {
 		all = append(all, noVet)
 	}
 	all = append(all, c.args...)
-	return fmt.Errorf("%s: %w", t.Command, syscall.Exec(t.Command, all, t.environ(os.Environ())))
+	return fmt.Errorf("%s: %w", t.Command, syscall.Exec(t.Command, all, t.goEnviron(os.Environ())))
 }
 
 // printEnv prints variables for a shell.
 func printEnv(stdout io.Writer) error {
-	t, file, err := prepare("", "")
+	t, file, err := prepareOverlay("", "")
 	if err != nil {
 		return err
 	}
@@ -147,11 +147,11 @@ func printEnv(stdout io.Writer) error {
 	}
 	flags = append(flags, "-overlay="+file, noVet)
 	for i := range flags {
-		if flags[i], err = quote(flags[i]); err != nil {
+		if flags[i], err = quoteFlag(flags[i]); err != nil {
 			return err
 		}
 	}
-	for _, v := range append(t.variables(), "GOFLAGS="+strings.Join(flags, " ")) {
+	for _, v := range append(t.goVariables(), "GOFLAGS="+strings.Join(flags, " ")) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(stdout, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}

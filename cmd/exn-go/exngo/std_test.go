@@ -73,7 +73,8 @@ type mode struct {
 	env  []string
 }
 
-// eager has each connection be offered at once, and Dial and Accept wait for it.
+// modes are settings of direct sockets. In eager, each connection is offered at once, and Dial and
+// Accept wait for it.
 var modes = []mode{
 	{"default", nil},
 	{"eager", []string{"EXNET_DS_SENDS=0", "EXNET_DS_WAIT=20"}},
