@@ -124,7 +124,7 @@ func (p *process) unpagedParts(areas []area) (all []uffd.Span) {
 			continue
 		}
 		for _, s := range p.outsideLibrary(a.Span) {
-			all = append(all, p.spans.lacks(s.Start, s.End)...)
+			all = append(all, p.spans.missingSpans(s.Start, s.End)...)
 		}
 	}
 	return all
@@ -134,7 +134,7 @@ func (p *process) unpagedParts(areas []area) (all []uffd.Span) {
 func (p *process) outsideLibrary(area uffd.Span) []uffd.Span {
 	own := spanSet{}
 	own.add(p.hello.base, p.hello.end)
-	return own.lacks(area.Start, area.End)
+	return own.missingSpans(area.Start, area.End)
 }
 
 // registerArea has the faults of all reported, or if that cannot be, of part: all may have
@@ -182,7 +182,7 @@ func (g *Pager) findPages(p *process, area uffd.Span) {
 		}
 		for _, s := range found[:n] {
 			for number := s.Start / pageSize; number < s.End/pageSize; number++ {
-				if page := p.pages.make(number); page.state == untouched {
+				if page := p.pages.makePage(number); page.state == untouched {
 					p.noteArrived(number, page, dirty)
 				}
 			}

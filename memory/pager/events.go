@@ -177,11 +177,11 @@ func (p *process) stayedParts(start, end uint64) []uffd.Span {
 
 // hasMemory says whether there is memory in a range, as far as was reported.
 func (p *process) hasMemory(start, end uint64) bool {
-	if left := p.spans.lacks(start, end); len(left) != 1 || left[0] != (uffd.Span{Start: start, End: end}) {
+	if left := p.spans.missingSpans(start, end); len(left) != 1 || left[0] != (uffd.Span{Start: start, End: end}) {
 		return true
 	}
 	taken := false
-	p.pages.each(start/pageSize, end/pageSize, func(_ uint64, page *page) { taken = taken || page.state != untouched })
+	p.pages.eachPage(start/pageSize, end/pageSize, func(_ uint64, page *page) { taken = taken || page.state != untouched })
 	return taken
 }
 
@@ -223,7 +223,7 @@ func (g *Pager) retryFaults() {
 
 // removePages forgets the pages of a range: the program has given them back.
 func (g *Pager) removePages(p *process, start, end uint64) {
-	p.pages.each(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forgetPage(p, page) })
+	p.pages.eachPage(start/pageSize, (end+pageSize-1)/pageSize, func(_ uint64, page *page) { g.forgetPage(p, page) })
 }
 
 // remapPages notes that pages have other addresses now.
@@ -234,21 +234,21 @@ func (g *Pager) remapPages(p *process, from, to, length uint64) {
 		page   page
 	}
 	var all []moving
-	p.pages.each(from/pageSize, (from+length)/pageSize, func(number uint64, page *page) {
+	p.pages.eachPage(from/pageSize, (from+length)/pageSize, func(number uint64, page *page) {
 		if page.state != untouched {
 			all = append(all, moving{number, *page})
 		}
-		page.reset()
+		page.resetPage()
 	})
 	for _, m := range all {
 		number := m.number - from/pageSize + to/pageSize
-		page := p.pages.make(number)
+		page := p.pages.makePage(number)
 		age := page.age
 		*page = m.page
 		page.age = age
 		switch page.state {
 		case resident:
-			p.queue.push(number, page)
+			p.queue.pushPage(number, page)
 		case standby:
 			p.ring.pages[page.slot] = number
 		}

@@ -75,20 +75,20 @@ func (g *Pager) startMove(p *process) bool {
 	var entries []entry
 	r := &p.ring
 	g.keepThreads(p)
-	p.queue.compact(&p.pages, p.resident)
+	p.queue.removeVoid(&p.pages, p.resident)
 choosing:
 	for looked := 0; looked < 4*g.batch && p.countPages(entries) < g.batch && r.used < len(r.pages); looked++ {
-		number, page := p.queue.pop(&p.pages)
+		number, page := p.queue.popOldest(&p.pages)
 		if page == nil {
 			break
 		}
 		if page.flags&kept != 0 {
-			p.queue.push(number, page)
+			p.queue.pushPage(number, page)
 			continue
 		}
 		if page.flags&stays != 0 {
 			page.flags -= oneStay
-			p.queue.push(number, page)
+			p.queue.pushPage(number, page)
 			continue
 		}
 		room := min(g.batch-p.countPages(entries), len(r.pages)-r.used, mostAround)
@@ -96,7 +96,7 @@ choosing:
 		for at := first; at < first+uint64(n); at++ {
 			if !p.choosePage(&entries, at) {
 				if at <= number {
-					p.queue.push(number, page)
+					p.queue.pushPage(number, page)
 				}
 				break choosing
 			}
@@ -133,7 +133,7 @@ func (p *process) rowAround(number uint64, most int) (first uint64, n int) {
 
 // mayLeave says whether a page can leave before it is the oldest.
 func (p *process) mayLeave(number uint64) bool {
-	page := p.pages.get(number)
+	page := p.pages.getPage(number)
 	return page != nil && page.state == resident && page.flags&(inherited|stays|parked|kept|leaving|alone) == 0
 }
 
@@ -141,13 +141,13 @@ func (p *process) mayLeave(number uint64) bool {
 // the queue. It reports false if no more fit into a command.
 func (p *process) choosePage(entries *[]entry, number uint64) bool {
 	slot := uint32(p.ring.head)
-	page := p.pages.get(number)
+	page := p.pages.getPage(number)
 	var last entry
 	if n := len(*entries); n > 0 {
 		last = (*entries)[n-1]
 	}
 	single := page.flags&alone != 0
-	if before := p.pages.get(number - 1); before != nil && before.flags&alone != 0 {
+	if before := p.pages.getPage(number - 1); before != nil && before.flags&alone != 0 {
 		single = true
 	}
 	switch {
@@ -160,7 +160,7 @@ func (p *process) choosePage(entries *[]entry, number uint64) bool {
 	}
 	page.flags |= leaving
 	page.age++
-	p.ring.head = p.ring.next(p.ring.head)
+	p.ring.head = p.ring.nextSlot(p.ring.head)
 	p.ring.used++
 	return true
 }
@@ -179,7 +179,7 @@ func (g *Pager) noteMoved(p *process, entries []entry, all []done) {
 	for i, e := range entries {
 		for j := range e.count {
 			number := e.address/pageSize + uint64(j)
-			page := p.pages.get(number)
+			page := p.pages.getPage(number)
 			if page == nil || page.state != resident {
 				continue // it cannot be: no event was read meanwhile
 			}
@@ -192,9 +192,9 @@ func (g *Pager) noteMoved(p *process, entries []entry, all []done) {
 			switch {
 			case errno == unix.EINVAL && e.count > 1: // locked, or of two areas: each by itself
 				page.flags |= alone
-				p.queue.push(number, page)
+				p.queue.pushPage(number, page)
 			case j > all[i].count || errno == unix.EAGAIN:
-				p.queue.push(number, page)
+				p.queue.pushPage(number, page)
 			case errno == unix.ENOENT: // the kernel took it back: it is zeros now
 				g.forgetPage(p, page)
 			case errno == unix.EBUSY: // shared since a fork, or used by a device
@@ -234,7 +234,7 @@ func (g *Pager) forgetPage(p *process, page *page) {
 		p.ring.pages[page.slot] = 0
 	}
 	g.places.endUse(page.place)
-	page.reset()
+	page.resetPage()
 }
 
 // startDrop writes the pages of the oldest slots to the store and has the agent give the slots
@@ -252,7 +252,7 @@ func (g *Pager) startDrop(p *process) bool {
 	slot := r.tail
 	for range n {
 		if number := r.pages[slot]; number != 0 {
-			page := p.pages.get(number)
+			page := p.pages.getPage(number)
 			page.state = untouched
 			if page.place != 0 {
 				page.state = remote
@@ -265,7 +265,7 @@ func (g *Pager) startDrop(p *process) bool {
 		} else {
 			entries = append(entries, entry{0, uint32(slot), 1})
 		}
-		slot = r.next(slot)
+		slot = r.nextSlot(slot)
 	}
 	if p.sendCommand(opDrop, entries) != nil {
 		g.dropProcess(p)
@@ -283,7 +283,7 @@ func (g *Pager) noteDropped(p *process, entries []entry) {
 				r.there[r.tail] = false
 				r.present--
 			}
-			r.tail = r.next(r.tail)
+			r.tail = r.nextSlot(r.tail)
 			r.used--
 		}
 	}
@@ -299,7 +299,7 @@ func (g *Pager) cleanSlots(p *process, slot, n int) bool {
 			run++
 		}
 		if run == 0 {
-			slot, n = r.next(slot), n-1
+			slot, n = r.nextSlot(slot), n-1
 			continue
 		}
 		run = min(run, len(g.buffer)/pageSize)
@@ -320,7 +320,7 @@ func (g *Pager) isUnsaved(p *process, slot int) bool {
 	if number == 0 {
 		return false
 	}
-	page := p.pages.get(number)
+	page := p.pages.getPage(number)
 	if page.flags&dirty != 0 || page.place == 0 {
 		return page.flags&dirty != 0
 	}
@@ -335,7 +335,7 @@ func (g *Pager) saveSlots(p *process, slot, run int) bool {
 		return false // the process has ended
 	}
 	for i := 0; i < run; {
-		page := p.pages.get(p.ring.pages[slot+i])
+		page := p.pages.getPage(p.ring.pages[slot+i])
 		if bytes.Equal(buf[i*pageSize:(i+1)*pageSize], zeros[:pageSize]) {
 			g.places.endUse(page.place)
 			page.place = 0
@@ -361,7 +361,7 @@ func (g *Pager) saveSlots(p *process, slot, run int) bool {
 			return false
 		}
 		for j := range n {
-			p.pages.get(p.ring.pages[slot+i+j]).flags &^= dirty
+			p.pages.getPage(p.ring.pages[slot+i+j]).flags &^= dirty
 		}
 		g.counts.Saved += uint64(n)
 		i += n
@@ -375,7 +375,7 @@ func (g *Pager) placePages(p *process, slot, run int, page *page) int {
 	if page.place != 0 && g.places.hasOneUser(page.place) { // it overwrites its own
 		n := 1
 		for n < run {
-			next := p.pages.get(p.ring.pages[slot+n])
+			next := p.pages.getPage(p.ring.pages[slot+n])
 			if next.place != page.place+uint32(n) || !g.places.hasOneUser(next.place) {
 				break
 			}
@@ -385,7 +385,7 @@ func (g *Pager) placePages(p *process, slot, run int, page *page) int {
 	}
 	want := 1
 	for want < run {
-		next := p.pages.get(p.ring.pages[slot+want])
+		next := p.pages.getPage(p.ring.pages[slot+want])
 		if next.place != 0 && g.places.hasOneUser(next.place) {
 			break
 		}
@@ -393,7 +393,7 @@ func (g *Pager) placePages(p *process, slot, run int, page *page) int {
 	}
 	first, n := g.places.takeRow(want)
 	for i := range n {
-		next := p.pages.get(p.ring.pages[slot+i])
+		next := p.pages.getPage(p.ring.pages[slot+i])
 		g.places.endUse(next.place)
 		next.place = first + uint32(i)
 	}

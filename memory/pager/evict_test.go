@@ -48,7 +48,7 @@ func TestWrittenAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.ring.pages[slot], p.ring.there[slot] = uint64(slot+1), true
-		p.pages.get(uint64(slot + 1)).state = standby
+		p.pages.getPage(uint64(slot + 1)).state = standby
 	}
 	p.ring.used, p.ring.present = pages, pages
 	saves := func() uint64 {
@@ -66,14 +66,14 @@ func TestWrittenAnew(t *testing.T) {
 	}
 	lost := []int{0, 3, 4, 7}
 	for _, slot := range lost {
-		store.gone[placeOffset(p.pages.get(uint64(slot+1)).place)] = true
+		store.gone[placeOffset(p.pages.getPage(uint64(slot+1)).place)] = true
 	}
 	if n := saves(); n != uint64(len(lost)) {
 		t.Errorf("%d pages were written anew, of %d that are lost", n, len(lost))
 	}
 	for slot := range pages {
 		b := make([]byte, pageSize)
-		if _, err := store.ReadAt(b, placeOffset(p.pages.get(uint64(slot+1)).place)); err != nil || !bytes.Equal(b, content(slot)) {
+		if _, err := store.ReadAt(b, placeOffset(p.pages.getPage(uint64(slot+1)).place)); err != nil || !bytes.Equal(b, content(slot)) {
 			t.Errorf("page %d: %v, or other content", slot+1, err)
 		}
 	}

@@ -24,7 +24,7 @@ func (g *Pager) handleFault(p *process, m uffd.Message) bool {
 	}
 	g.follow.countFault(p.pid, m.Thread)
 	number := address / pageSize
-	page := p.pages.make(number)
+	page := p.pages.makePage(number)
 	if m.Protected {
 		return g.allowWrite(p, number, page)
 	}
@@ -118,7 +118,7 @@ func (p *process) noteArrived(number uint64, page *page, f flags) {
 	page.flags = page.flags&stays | f
 	p.resident++
 	p.barren = false
-	p.queue.push(number, page)
+	p.queue.pushPage(number, page)
 }
 
 // fillPages gives untouched memory its first page, and the next ones if it is filled in a row.
@@ -127,7 +127,7 @@ func (g *Pager) fillPages(p *process, number uint64) bool {
 	s := p.streams.missPage(number)
 	if s != nil && s.stride == 1 {
 		for run <= s.window && p.spans.has((number+uint64(run))*pageSize) {
-			if next := p.pages.get(number + uint64(run)); next != nil && next.state != untouched {
+			if next := p.pages.getPage(number + uint64(run)); next != nil && next.state != untouched {
 				break
 			}
 			run++
@@ -140,7 +140,7 @@ func (g *Pager) fillPages(p *process, number uint64) bool {
 	}
 	for i := range n / pageSize {
 		at := number + uint64(i)
-		p.noteArrived(at, p.pages.make(at), dirty)
+		p.noteArrived(at, p.pages.makePage(at), dirty)
 	}
 	if n > 0 && !p.spans.has(number*pageSize) { // an area has grown
 		p.spans.add(number*pageSize, number*pageSize+uint64(n))
@@ -159,7 +159,7 @@ func (g *Pager) explainUnfilled(p *process, number uint64, err error) bool {
 	case errors.Is(err, unix.EAGAIN):
 		return false
 	case errors.Is(err, unix.EEXIST): // the kernel had one all the time
-		if page := p.pages.make(number); page.state == untouched {
+		if page := p.pages.makePage(number); page.state == untouched {
 			p.noteArrived(number, page, dirty)
 		}
 	}
@@ -207,7 +207,7 @@ func (g *Pager) fetchPage(p *process, number uint64, page *page) bool {
 	n /= pageSize
 	for i := range n {
 		at := number + uint64(i)
-		p.noteArrived(at, p.pages.get(at), 0)
+		p.noteArrived(at, p.pages.getPage(at), 0)
 	}
 	g.counts.Fetched++
 	g.counts.Ahead += uint64(n - 1)
@@ -226,7 +226,7 @@ func (g *Pager) fetchPage(p *process, number uint64, page *page) bool {
 func (p *process) inStore(number uint64, place uint32, limit int) int {
 	run := 1
 	for run < limit {
-		next := p.pages.get(number + uint64(run))
+		next := p.pages.getPage(number + uint64(run))
 		if next == nil || next.state != remote || next.place != place+uint32(run) {
 			break
 		}
@@ -241,7 +241,7 @@ func (g *Pager) fetchAhead(p *process, number uint64, s *stream, left int) {
 	at := number
 	for left > 0 {
 		at += uint64(s.stride)
-		page := p.pages.get(at)
+		page := p.pages.getPage(at)
 		left--
 		if page == nil || page.state != remote {
 			continue
@@ -264,7 +264,7 @@ func (g *Pager) fetchRun(p *process, number uint64, place uint32, run int) bool 
 	n, _, _ := g.bringPages(p, number, place, run) // whoever touches a page that is lost will hear of it
 	for i := range n / pageSize {
 		at := number + uint64(i)
-		p.noteArrived(at, p.pages.get(at), 0)
+		p.noteArrived(at, p.pages.getPage(at), 0)
 	}
 	g.counts.Ahead += uint64(n / pageSize)
 	return n == run*pageSize

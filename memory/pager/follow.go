@@ -36,8 +36,8 @@ const (
 	mostWaited = 4
 )
 
-// begin belongs to the pager's thread, as all methods do.
-func (f *follow) begin() {
+// beginFollow belongs to the pager's thread, as all methods do.
+func (f *follow) beginFollow() {
 	f.cpu = -1
 	if unix.SchedGetaffinity(0, &f.all) != nil || f.all.Count() < 2 {
 		return
@@ -45,9 +45,9 @@ func (f *follow) begin() {
 	f.own, _ = os.Open("/proc/thread-self/schedstat") // nil: the kernel does not count
 }
 
-// end lets the thread run on all CPUs again.
-func (f *follow) end() {
-	f.release()
+// endFollow lets the thread run on all CPUs again.
+func (f *follow) endFollow() {
+	f.releasePeer()
 	f.own.Close() // nil: it does nothing
 	f.stat.Close()
 }
@@ -77,11 +77,11 @@ func (f *follow) chooseCPU(now time.Time) {
 	f.waited, f.looked = waited, now
 	switch {
 	case crowded:
-		f.release()
+		f.releasePeer()
 		f.after = now.Add(pauseTime)
 	case faults < fewFaults || now.Before(f.after):
 	case votes < faults*3/4:
-		f.release()
+		f.releasePeer()
 	default:
 		f.bindTo(f.cpuOf(f.pid, f.tid))
 	}
@@ -90,7 +90,7 @@ func (f *follow) chooseCPU(now time.Time) {
 // bindTo has the thread run on a CPU, -1: on all.
 func (f *follow) bindTo(cpu int) {
 	if cpu < 0 || !f.all.IsSet(cpu) {
-		f.release()
+		f.releasePeer()
 		return
 	}
 	if cpu == f.cpu {
@@ -103,7 +103,7 @@ func (f *follow) bindTo(cpu int) {
 	}
 }
 
-func (f *follow) release() {
+func (f *follow) releasePeer() {
 	if f.cpu >= 0 && unix.SchedSetaffinity(0, &f.all) == nil {
 		f.cpu = -1
 	}

@@ -16,11 +16,11 @@ import (
 func TestFollow(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	var f follow
-	f.begin()
+	f.beginFollow()
 	if f.own == nil {
 		t.Skip("one CPU, or a kernel that does not count how long a thread waits for one")
 	}
-	defer f.end()
+	defer f.endFollow()
 	var cpus []int
 	for i := range 1024 {
 		if f.all.IsSet(i) {

@@ -23,7 +23,7 @@ func madeUp(t *testing.T, g *Pager, n int) (p *process, agent int) {
 	})
 	p = &process{agent: ends[0], uffd: -1, adopted: true, pages: newTable(), ring: newRing(8192)}
 	for number := uint64(1); number <= uint64(n); number++ {
-		p.noteArrived(number, p.pages.make(number), dirty)
+		p.noteArrived(number, p.pages.makePage(number), dirty)
 	}
 	return p, ends[1]
 }
@@ -39,7 +39,7 @@ func asked(agent int) bool {
 func TestOthersGive(t *testing.T) {
 	for what, hold := range map[string]func(*process){
 		"locked": func(p *process) {
-			for number, page := p.queue.pop(&p.pages); page != nil; number, page = p.queue.pop(&p.pages) {
+			for number, page := p.queue.popOldest(&p.pages); page != nil; number, page = p.queue.popOldest(&p.pages) {
 				page.flags |= parked
 				p.parked = append(p.parked, number)
 			}

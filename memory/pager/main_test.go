@@ -154,7 +154,7 @@ func lines(n int) string {
 	return b.String()
 }
 
-// withProcess has a Pager serve a connection of a test, which plays a process.
+// hasText reports whether text is in one of the lines.
 func hasText(said []string, text string) bool {
 	return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, text) })
 }

@@ -114,7 +114,7 @@ func (g *Pager) admitProcess(socket int, of caller.Account, fd int, h hello) err
 	}
 	if err != nil {
 		p.agent = -1
-		p.close(&g.trash)
+		p.closeProcess(&g.trash)
 		return err
 	}
 	g.countProcess(p)
@@ -181,7 +181,7 @@ func (g *Pager) dropProcess(p *process) {
 		g.unwatchDescriptor(p.agent)
 	}
 	g.unwatchDescriptor(int(p.uffd))
-	p.close(&g.trash)
+	p.closeProcess(&g.trash)
 }
 
 // readReply reads what an agent has done.

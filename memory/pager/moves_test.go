@@ -189,7 +189,7 @@ const (
 
 // stateOf returns the state of a page.
 func (p *process) stateOf(address uint64) state {
-	if page := p.pages.get(address / pageSize); page != nil {
+	if page := p.pages.getPage(address / pageSize); page != nil {
 		return page.state
 	}
 	return untouched

@@ -210,8 +210,8 @@ func (g *Pager) Run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer g.closeAll()
-	g.follow.begin()
-	defer g.follow.end()
+	g.follow.beginFollow()
+	defer g.follow.endFollow()
 	events := make([]unix.EpollEvent, 64)
 	for g.publishCounts() {
 		if err := g.handleEvents(events); err != nil {

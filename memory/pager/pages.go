@@ -19,8 +19,8 @@ type page struct {
 	flags flags
 }
 
-// reset makes a page untouched. What the queue has of it is void.
-func (p *page) reset() { *p = page{age: p.age + 1} }
+// resetPage makes a page untouched. What the queue has of it is void.
+func (p *page) resetPage() { *p = page{age: p.age + 1} }
 
 type flags uint8
 
@@ -50,8 +50,8 @@ type table struct {
 
 func newTable() table { return table{chunks: make(map[uint64]*chunk), lastAt: ^uint64(0)} }
 
-// get returns a page, nil if the table has none of its chunk.
-func (t *table) get(number uint64) *page {
+// getPage returns a page, nil if the table has none of its chunk.
+func (t *table) getPage(number uint64) *page {
 	at := number / chunkPages
 	if at != t.lastAt {
 		c := t.chunks[at]
@@ -63,9 +63,9 @@ func (t *table) get(number uint64) *page {
 	return &t.last[number%chunkPages]
 }
 
-// make returns a page, which it makes.
-func (t *table) make(number uint64) *page {
-	if p := t.get(number); p != nil {
+// makePage returns a page, and makes it if the table has none.
+func (t *table) makePage(number uint64) *page {
+	if p := t.getPage(number); p != nil {
 		return p
 	}
 	at := number / chunkPages
@@ -75,9 +75,9 @@ func (t *table) make(number uint64) *page {
 	return &c[number%chunkPages]
 }
 
-// each calls f with the pages from start to before end that the table has, and forgets chunks that
-// are untouched after that.
-func (t *table) each(start, end uint64, f func(number uint64, p *page)) {
+// eachPage calls f with the pages from start to before end that the table has, and forgets chunks
+// that are untouched after that.
+func (t *table) eachPage(start, end uint64, f func(number uint64, p *page)) {
 	one := func(at uint64, c *chunk) {
 		first := at * chunkPages
 		left := false
@@ -115,19 +115,19 @@ type queue struct {
 	first   int
 }
 
-func (q *queue) push(number uint64, p *page) {
+func (q *queue) pushPage(number uint64, p *page) {
 	p.age++
 	p.flags &^= parked
 	q.entries = append(q.entries, number<<16|uint64(p.age))
 }
 
-// pop returns the oldest page that is still resident, nil if there is none.
-func (q *queue) pop(t *table) (uint64, *page) {
+// popOldest returns the oldest page that is still resident, nil if there is none.
+func (q *queue) popOldest(t *table) (uint64, *page) {
 	for q.first < len(q.entries) {
 		e := q.entries[q.first]
 		q.first++
-		if p := t.get(e >> 16); p != nil && p.state == resident && p.age == uint16(e) {
-			q.shrink()
+		if p := t.getPage(e >> 16); p != nil && p.state == resident && p.age == uint16(e) {
+			q.shrinkRoom()
 			return e >> 16, p
 		}
 	}
@@ -135,22 +135,22 @@ func (q *queue) pop(t *table) (uint64, *page) {
 	return 0, nil
 }
 
-// shrink gives the room of old entries back.
-func (q *queue) shrink() {
+// shrinkRoom gives the room of old entries back.
+func (q *queue) shrinkRoom() {
 	if q.first >= 1024 && q.first > len(q.entries)/2 {
 		n := copy(q.entries, q.entries[q.first:])
 		q.entries, q.first = q.entries[:n], 0
 	}
 }
 
-// compact removes void entries if there are far more than pages.
-func (q *queue) compact(t *table, pages int) {
+// removeVoid removes void entries if there are far more than pages.
+func (q *queue) removeVoid(t *table, pages int) {
 	if len(q.entries)-q.first < 2*pages+4096 {
 		return
 	}
 	kept := q.entries[:0]
 	for _, e := range q.entries[q.first:] {
-		if p := t.get(e >> 16); p != nil && p.state == resident && p.age == uint16(e) {
+		if p := t.getPage(e >> 16); p != nil && p.state == resident && p.age == uint16(e) {
 			kept = append(kept, e)
 		}
 	}

@@ -158,8 +158,8 @@ func (p *process) kill() {
 	}
 }
 
-// close closes what is open of the process.
-func (p *process) close(bin *rpc.Bins) {
+// closeProcess closes what is open of the process.
+func (p *process) closeProcess(bin *rpc.Bins) {
 	bin.Throw(p.account, p.agent)
 	if p.mem != nil {
 		p.mem.Close()
@@ -185,7 +185,7 @@ func newRing(slots int) ring {
 	return ring{pages: make([]uint64, slots), there: make([]bool, slots)}
 }
 
-func (r *ring) next(slot int) int {
+func (r *ring) nextSlot(slot int) int {
 	if slot++; slot == len(r.pages) {
 		return 0
 	}

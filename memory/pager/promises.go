@@ -151,12 +151,12 @@ func (g *Pager) movedSinceFork(c *process, m move) {
 		at = m.To
 	}
 	to := uffd.Span{Start: m.To, End: m.To + m.End - m.Start}
-	if len(c.promised.known.lacks(to.Start, to.End)) > 0 {
+	if len(c.promised.known.missingSpans(to.Start, to.End)) > 0 {
 		return
 	}
 	c.untold.remove(m.Start, m.End)
 	for _, set := range []spanSet{c.promised.empty, c.promised.none} {
-		for _, s := range set.within(to) {
+		for _, s := range set.spansWithin(to) {
 			g.removePages(c, s.Start-to.Start+at, s.End-to.Start+at)
 		}
 	}

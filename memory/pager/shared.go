@@ -25,8 +25,8 @@ func (g *Pager) unparkPages(p *process) {
 func (p *process) requeuePages(numbers []uint64) []uint64 {
 	p.barren = false
 	for _, number := range numbers {
-		if page := p.pages.get(number); page != nil && page.state == resident && page.flags&parked != 0 {
-			p.queue.push(number, page)
+		if page := p.pages.getPage(number); page != nil && page.state == resident && page.flags&parked != 0 {
+			p.queue.pushPage(number, page)
 		}
 	}
 	return numbers[:0]
@@ -37,7 +37,7 @@ func (g *Pager) ownPages(p *process) {
 	var entries []entry
 	taken := 0
 	for _, number := range p.shared {
-		page := p.pages.get(number)
+		page := p.pages.getPage(number)
 		if page == nil || page.state != resident || page.flags&parked == 0 {
 			taken++
 			continue
@@ -83,7 +83,7 @@ func (p *process) noteOrphan() {
 				page.flags &^= inherited
 				if page.state == resident {
 					p.resident++
-					p.queue.push(at*chunkPages+uint64(i), page)
+					p.queue.pushPage(at*chunkPages+uint64(i), page)
 				}
 			}
 		}

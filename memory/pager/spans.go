@@ -50,8 +50,8 @@ func (s *spanSet) remove(start, end uint64) {
 	s.spans = left
 }
 
-// lacks returns what of start to before end the set has not.
-func (s *spanSet) lacks(start, end uint64) []uffd.Span {
+// missingSpans returns what of start to before end the set has not.
+func (s *spanSet) missingSpans(start, end uint64) []uffd.Span {
 	rest := spanSet{[]uffd.Span{{Start: start, End: end}}}
 	for _, t := range s.spans {
 		if t.End > start && t.Start < end {
@@ -61,8 +61,8 @@ func (s *spanSet) lacks(start, end uint64) []uffd.Span {
 	return rest.spans
 }
 
-// within returns what the set has of a span.
-func (s *spanSet) within(of uffd.Span) (all []uffd.Span) {
+// spansWithin returns what the set has of a span.
+func (s *spanSet) spansWithin(of uffd.Span) (all []uffd.Span) {
 	for _, t := range s.spans {
 		if from, to := max(t.Start, of.Start), min(t.End, of.End); from < to {
 			all = append(all, uffd.Span{Start: from, End: to})

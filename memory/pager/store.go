@@ -41,11 +41,11 @@ type memory struct {
 
 var errClosed = errors.New("pager: the store is closed")
 
-func (m *memory) ReadAt(p []byte, off int64) (int, error) { return m.access(p, off, false) }
+func (m *memory) ReadAt(p []byte, off int64) (int, error) { return m.accessAt(p, off, false) }
 
-func (m *memory) WriteAt(p []byte, off int64) (int, error) { return m.access(p, off, true) }
+func (m *memory) WriteAt(p []byte, off int64) (int, error) { return m.accessAt(p, off, true) }
 
-func (m *memory) access(p []byte, off int64, write bool) (int, error) {
+func (m *memory) accessAt(p []byte, off int64, write bool) (int, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	switch size := int64(len(m.content)); {
@@ -97,7 +97,7 @@ func (s *places) takeRow(n int) (uint32, int) {
 		return 0, 0
 	}
 	for s.users[s.next] != 0 {
-		s.step()
+		s.nextPlace()
 	}
 	first, got := s.next, 0
 	for got < n && int(s.next) < len(s.users) && s.users[s.next] == 0 {
@@ -112,7 +112,7 @@ func (s *places) takeRow(n int) (uint32, int) {
 	return first, got
 }
 
-func (s *places) step() {
+func (s *places) nextPlace() {
 	if s.next++; int(s.next) == len(s.users) {
 		s.next = 1
 	}

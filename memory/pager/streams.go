@@ -37,7 +37,7 @@ func (s *streams) missPage(number uint64) *stream {
 	for i := range s.streams {
 		if t := &s.streams[i]; t.window > 0 && t.next == number {
 			t.window = min(2*t.window, s.widest)
-			return s.advance(t, number)
+			return s.advanceStream(t, number)
 		}
 	}
 	for _, before := range s.missed {
@@ -48,9 +48,9 @@ func (s *streams) missPage(number uint64) *stream {
 		if stride > maxStride || stride < -maxStride || !s.has(before-uint64(stride)) {
 			continue
 		}
-		t := s.oldest()
+		t := s.oldestStream()
 		*t = stream{stride: stride, window: 4}
-		return s.advance(t, number)
+		return s.advanceStream(t, number)
 	}
 	s.missed[s.at] = number
 	s.at = (s.at + 1) % len(s.missed)
@@ -60,7 +60,7 @@ func (s *streams) missPage(number uint64) *stream {
 // maxStride is the largest stride looked for, in pages.
 const maxStride = 1 << 16
 
-func (s *streams) advance(t *stream, number uint64) *stream {
+func (s *streams) advanceStream(t *stream, number uint64) *stream {
 	t.used = s.clock
 	t.next = number + uint64(t.stride*int64(t.window+1))
 	return t
@@ -75,7 +75,7 @@ func (s *streams) has(number uint64) bool {
 	return false
 }
 
-func (s *streams) oldest() *stream {
+func (s *streams) oldestStream() *stream {
 	old := &s.streams[0]
 	for i := range s.streams {
 		if s.streams[i].used < old.used {

@@ -20,11 +20,11 @@ func TestTable(t *testing.T) {
 		switch random.IntN(4) {
 		case 0:
 			length := random.Uint64N(chunkPages)
-			table.each(n, n+length, func(number uint64, p *page) {
+			table.eachPage(n, n+length, func(number uint64, p *page) {
 				if number < n || number >= n+length {
 					t.Fatalf("page %d is not from %d to %d", number, n, n+length)
 				}
-				p.reset()
+				p.resetPage()
 			})
 			for number := range model {
 				if number >= n && number < n+length {
@@ -33,17 +33,17 @@ func TestTable(t *testing.T) {
 			}
 		default:
 			place := random.Uint32() | 1
-			p := table.make(n)
+			p := table.makePage(n)
 			p.state, p.place = remote, place
 			model[n] = place
 		}
 		look := random.Uint64N(8 * chunkPages)
-		p := table.get(look)
+		p := table.getPage(look)
 		if want, ok := model[look]; ok != (p != nil && p.state == remote) || ok && p.place != want {
 			t.Fatalf("page %d is %+v, want %d %v", look, p, want, ok)
 		}
 	}
-	table.each(0, 8*chunkPages, func(_ uint64, p *page) { p.reset() })
+	table.eachPage(0, 8*chunkPages, func(_ uint64, p *page) { p.resetPage() })
 	if len(table.chunks) != 0 {
 		t.Errorf("%d chunks are left of an empty table", len(table.chunks))
 	}
@@ -56,17 +56,17 @@ func TestQueue(t *testing.T) {
 	var order []uint64
 	for range 20000 {
 		n := random.Uint64N(300) + 1
-		p := table.make(n)
+		p := table.makePage(n)
 		switch {
 		case p.state != resident && random.IntN(3) > 0:
 			p.state = resident
-			q.push(n, p)
+			q.pushPage(n, p)
 			order = append(order, n)
 		case p.state == resident && random.IntN(2) == 0: // it leaves unasked
-			p.reset()
+			p.resetPage()
 			order = slices.DeleteFunc(order, func(m uint64) bool { return m == n })
 		case random.IntN(2) == 0:
-			got, page := q.pop(&table)
+			got, page := q.popOldest(&table)
 			if len(order) == 0 {
 				if page != nil {
 					t.Fatalf("page %d of an empty queue", got)
@@ -79,7 +79,7 @@ func TestQueue(t *testing.T) {
 			page.state = remote
 			order = order[1:]
 		}
-		q.compact(&table, len(order))
+		q.removeVoid(&table, len(order))
 	}
 }
 
@@ -105,7 +105,7 @@ func TestSpans(t *testing.T) {
 				t.Fatalf("%d is in %v: %v, want %v", i, s.spans, !model[i], model[i])
 			}
 		}
-		lacks := spanSet{s.lacks(0, 64)}
+		lacks := spanSet{s.missingSpans(0, 64)}
 		for i := range model {
 			if lacks.has(uint64(i)) == model[i] {
 				t.Fatalf("%v lacks %v: %d", s.spans, lacks.spans, i)
@@ -213,7 +213,7 @@ func TestMoveRows(t *testing.T) {
 	stays := map[uint64]bool{0: true}
 	for _, i := range random.Perm(8000) {
 		number := uint64(i + 1)
-		page := p.pages.make(number)
+		page := p.pages.makePage(number)
 		if random.IntN(2) == 0 {
 			page.state = remote
 			continue
@@ -239,8 +239,8 @@ func TestMoveRows(t *testing.T) {
 		all := make([]done, len(p.entries))
 		for i, e := range p.entries {
 			for j := range uint64(e.count) {
-				if number := e.address/pageSize + j; left[number] || stays[number] || p.pages.get(number).state != resident {
-					t.Fatalf("page %d leaves: it did already: %v, it is to stay: %v, %+v", number, left[number], stays[number], p.pages.get(number))
+				if number := e.address/pageSize + j; left[number] || stays[number] || p.pages.getPage(number).state != resident {
+					t.Fatalf("page %d leaves: it did already: %v, it is to stay: %v, %+v", number, left[number], stays[number], p.pages.getPage(number))
 				}
 			}
 			all[i] = done{count: e.count}

@@ -24,7 +24,7 @@ func (g *Pager) keepThreads(p *process) {
 	}
 	defer f.Close()
 	for _, number := range p.keeps { // a thread may have ended, and its stack be memory like any other
-		if page := p.pages.get(number); page != nil {
+		if page := p.pages.getPage(number); page != nil {
 			page.flags &^= kept
 		}
 	}
@@ -44,7 +44,7 @@ func (g *Pager) keepThreads(p *process) {
 // keepPage keeps a page here, to be written to at any time: up to a quarter of the share, as a
 // program says where its threads' memory is. It reports false if that is not possible just now.
 func (g *Pager) keepPage(p *process, number uint64) bool {
-	page := p.pages.get(number)
+	page := p.pages.getPage(number)
 	if page == nil || page.state == untouched || page.flags&kept != 0 || len(p.keeps) >= g.limit/4 {
 		return true
 	}
