@@ -74,13 +74,13 @@ func (c *Checker) Done() bool { return c.right == c.len }
 // explain is told by a later call.
 func (c *Checker) Check(b []byte) error {
 	if len(c.wrong) == 0 {
-		n := c.stream.same(b[:min(int64(len(b)), c.len-c.right)], c.right)
+		n := c.stream.sameBytes(b[:min(int64(len(b)), c.len-c.right)], c.right)
 		c.right += int64(n)
 		b = b[n:]
 	}
 	c.wrong = append(c.wrong, b[:min(len(b), window-len(c.wrong))]...)
 	if n := int64(len(c.wrong)); n == window || n > 0 && c.right+n >= c.len {
-		return c.fault()
+		return c.endFault()
 	}
 	return nil
 }
@@ -88,24 +88,24 @@ func (c *Checker) Check(b []byte) error {
 // End takes the end of file, or another reason why no more will come.
 func (c *Checker) End() error {
 	if len(c.wrong) > 0 || c.right < c.len {
-		return c.fault()
+		return c.endFault()
 	}
 	return nil
 }
 
 // Compare compares b with the stream's bytes from offset at on. The error is a *Fault.
 func (s Stream) Compare(b []byte, at int64) error {
-	if n := s.same(b, at); n < len(b) {
-		return explain(s, at+int64(n), at+int64(len(b)), b[n:])
+	if n := s.sameBytes(b, at); n < len(b) {
+		return explainFault(s, at+int64(n), at+int64(len(b)), b[n:])
 	}
 	return nil
 }
 
-func (c *Checker) fault() error { return explain(c.stream, c.right, c.len, c.wrong) }
+func (c *Checker) endFault() error { return explainFault(c.stream, c.right, c.len, c.wrong) }
 
-// explain names what is wrong with a stream of n bytes whose byte at is the first that differs, and
-// in whose place came has come; nothing: the end of file.
-func explain(s Stream, at, n int64, came []byte) *Fault {
+// explainFault names what is wrong with a stream of n bytes whose byte at is the first that
+// differs, and in whose place came has come; nothing: the end of file.
+func explainFault(s Stream, at, n int64, came []byte) *Fault {
 	f := &Fault{Kind: Damaged, Stream: s, At: at, Len: n, Came: came}
 	switch {
 	case len(came) == 0:
@@ -120,10 +120,10 @@ func explain(s Stream, at, n int64, came []byte) *Fault {
 	s.Fill(head, at-at%WordLen)
 	b := append(head, came...)
 	skip := len(head)
-	from, offset, ok := run(b, skip)
+	from, offset, ok := findRun(b, skip)
 	if !ok { // a single word, in the place of another
 		var number uint64
-		if from, number, ok = parse(b); ok {
+		if from, number, ok = parseWord(b); ok {
 			offset = int64(number)*WordLen + int64(skip)
 		}
 	}
@@ -136,7 +136,7 @@ func explain(s Stream, at, n int64, came []byte) *Fault {
 		f.Kind = Foreign
 	case offset < at:
 		f.Kind = Repeated
-	case here(s, at-at%WordLen, b):
+	case wordIsIn(s, at-at%WordLen, b):
 		f.Kind = Early
 	default:
 		f.Kind = Missing
@@ -144,30 +144,30 @@ func explain(s Stream, at, n int64, came []byte) *Fault {
 	return f
 }
 
-// run looks for two words of a stream in a row, near the beginning of b, such that all bytes from
-// skip on are that stream's. It returns the offset of byte skip there.
-func run(b []byte, skip int) (s Stream, at int64, ok bool) {
+// findRun looks for two words of a stream in a row, near the beginning of b, such that all bytes
+// from skip on are that stream's. It returns the offset of byte skip there.
+func findRun(b []byte, skip int) (s Stream, at int64, ok bool) {
 	for i := range 2 * WordLen {
 		if i+2*WordLen > len(b) {
 			break
 		}
-		s, number, ok := parse(b[i:])
-		if next, n, also := parse(b[i+WordLen:]); !ok || !also || next != s || n != number+1 {
+		s, number, ok := parseWord(b[i:])
+		if next, n, also := parseWord(b[i+WordLen:]); !ok || !also || next != s || n != number+1 {
 			continue
 		}
 		at := int64(number)*WordLen - int64(i-skip)
-		if at >= 0 && s.same(b[skip:], at) >= i+2*WordLen-skip {
+		if at >= 0 && s.sameBytes(b[skip:], at) >= i+2*WordLen-skip {
 			return s, at, true
 		}
 	}
 	return s, 0, false
 }
 
-// here reports whether the word at an offset of the stream is somewhere in b, or a word that
+// wordIsIn reports whether the word at an offset of the stream is somewhere in b, or a word that
 // follows it is where it belongs if b begins there: then nothing is missing.
-func here(s Stream, at int64, b []byte) bool {
+func wordIsIn(s Stream, at int64, b []byte) bool {
 	for i := range b {
-		from, number, ok := parse(b[i:])
+		from, number, ok := parseWord(b[i:])
 		if offset := int64(number) * WordLen; ok && from == s && (offset == at || offset == at+int64(i)) {
 			return true
 		}

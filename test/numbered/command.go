@@ -46,8 +46,8 @@ func newBook(out io.Writer) *book {
 	return b
 }
 
-// ended takes a connection that has ended; conns is 0 if it was never made.
-func (b *book) ended(conns int, right int64, err error) {
+// addEnded takes a connection that has ended; conns is 0 if it was never made.
+func (b *book) addEnded(conns int, right int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sum.Add(Sum{Conns: conns, Bytes: right})
@@ -58,8 +58,8 @@ func (b *book) ended(conns int, right int64, err error) {
 	b.more.Broadcast()
 }
 
-// take prints the sum, once so many connections have ended, and begins a new one.
-func (b *book) take(conns int) {
+// printSum prints the sum, once so many connections have ended, and begins a new one.
+func (b *book) printSum(conns int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.sum.Conns < conns {
@@ -84,8 +84,8 @@ type Client struct {
 // generations is how many connections follow each other before a number is used again.
 const generations = 256
 
-// run makes connections until the time is over, and adds up in b.
-func (c Client) run(address string, b *book) {
+// runUntil makes connections until the time is over, and adds up in b.
+func (c Client) runUntil(address string, b *book) {
 	end := time.Now().Add(c.Time)
 	var all sync.WaitGroup
 	for i := range c.Conns {
@@ -93,21 +93,21 @@ func (c Client) run(address string, b *book) {
 			rnd := rand.New(rand.NewPCG(c.Seed, uint64(i)))
 			for g := 0; g == 0 || time.Now().Before(end); g++ {
 				p := newPlan(c.First+uint32(i*generations+g%generations), c.Pause, c.Conns, rnd)
-				conn, err := c.reach(address)
+				conn, err := c.dialServer(address)
 				if err != nil {
-					b.ended(0, 0, fmt.Errorf("connection %d: %w", p.Conn, err))
+					b.addEnded(0, 0, fmt.Errorf("connection %d: %w", p.Conn, err))
 					return
 				}
-				right, err := p.run(conn.(Conn), false)
-				b.ended(1, right, err)
+				right, err := p.carryOut(conn.(Conn), false)
+				b.addEnded(1, right, err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// reach is Dial.
-func (c Client) reach(address string) (net.Conn, error) {
+// dialServer is Dial.
+func (c Client) dialServer(address string) (net.Conn, error) {
 	for {
 		conn, err := c.Dial(context.Background(), "tcp", address)
 		if patient == 0 || !errors.Is(err, syscall.EHOSTUNREACH) {
@@ -117,8 +117,8 @@ func (c Client) reach(address string) (net.Conn, error) {
 	}
 }
 
-// serve accepts connections until the listener is closed.
-func serve(l net.Listener, b *book) error {
+// serveConns accepts connections until the listener is closed.
+func serveConns(l net.Listener, b *book) error {
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -137,11 +137,11 @@ func serve(l net.Listener, b *book) error {
 			}
 			if err != nil {
 				_ = c.Close() // it is of no use
-				b.ended(1, 0, fmt.Errorf("a connection without a plan: %w", err))
+				b.addEnded(1, 0, fmt.Errorf("a connection without a plan: %w", err))
 				return
 			}
-			right, err := p.run(c, true)
-			b.ended(1, right, err)
+			right, err := p.carryOut(c, true)
+			b.addEnded(1, right, err)
 		}()
 	}
 }
@@ -159,7 +159,7 @@ func Command(args []string, dial func(ctx context.Context, network, address stri
 	var err error
 	switch {
 	case len(args) == 2 && args[0] == "serve":
-		err = command(args[1], listen, b)
+		err = runServer(args[1], listen, b)
 	case len(args) == 7 && args[0] == "dial":
 		var n [5]uint64
 		for i := range n {
@@ -168,8 +168,8 @@ func Command(args []string, dial func(ctx context.Context, network, address stri
 			}
 		}
 		if err == nil {
-			Client{dial, int(n[0]), time.Duration(n[1]) * time.Millisecond, time.Duration(n[2]) * time.Millisecond, n[3], uint32(n[4])}.run(args[1], b)
-			b.take(0)
+			Client{dial, int(n[0]), time.Duration(n[1]) * time.Millisecond, time.Duration(n[2]) * time.Millisecond, n[3], uint32(n[4])}.runUntil(args[1], b)
+			b.printSum(0)
 		}
 	default:
 		err = errors.New("serve ADDRESS, or dial ADDRESS CONNS MS PAUSE SEED FIRST")
@@ -181,21 +181,21 @@ func Command(args []string, dial func(ctx context.Context, network, address stri
 	return 0
 }
 
-// command serves until the end of standard input.
-func command(address string, listen func(network, address string) (net.Listener, error), b *book) error {
+// runServer serves until the end of standard input.
+func runServer(address string, listen func(network, address string) (net.Listener, error), b *book) error {
 	l, err := listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- serve(l, b) }()
+	go func() { done <- serveConns(l, b) }()
 	fmt.Println("listening")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {
 			return err
 		}
-		b.take(n)
+		b.printSum(n)
 	}
 	if err := l.Close(); err != nil {
 		return err

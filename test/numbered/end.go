@@ -56,9 +56,9 @@ type end struct {
 	stalled atomic.Bool
 }
 
-// run carries the end's part of the plan out, and closes the connection. It returns how many bytes
-// arrived and were right.
-func (p Plan) run(c Conn, server bool) (right int64, err error) {
+// carryOut carries the end's part of the plan out, and closes the connection. It returns how many
+// bytes arrived and were right.
+func (p Plan) carryOut(c Conn, server bool) (right int64, err error) {
 	e := &end{Conn: c, plan: p, server: server}
 	e.watch = time.AfterFunc(stall, func() {
 		e.stalled.Store(true)
@@ -66,9 +66,9 @@ func (p Plan) run(c Conn, server bool) (right int64, err error) {
 	})
 	defer e.watch.Stop()
 	sent := make(chan error, 1)
-	go func() { sent <- e.send() }()
-	in := e.checker()
-	err = e.receive(in)
+	go func() { sent <- e.sendStream() }()
+	in := e.newChecker()
+	err = e.receiveAll(in)
 	if err != nil {
 		_ = c.Close() // wakes who sends
 	}
@@ -79,7 +79,7 @@ func (p Plan) run(c Conn, server bool) (right int64, err error) {
 		return in.Right(), c.Close()
 	}
 	if err == nil {
-		err = e.finish(in)
+		err = e.readEOF(in)
 	}
 	if err2 := c.Close(); err == nil {
 		err = err2
@@ -98,80 +98,80 @@ func (e *end) closesFirst() bool {
 	return false
 }
 
-// out returns what this end sends, and how much of it; in what it receives.
-func (e *end) out() (Stream, int64) {
+// outStream returns what this end sends, and how much of it; in what it receives.
+func (e *end) outStream() (Stream, int64) {
 	if e.server {
 		return Stream{e.plan.Conn, true}, e.plan.Down
 	}
 	return Stream{e.plan.Conn, false}, e.plan.Up
 }
 
-func (e *end) checker() *Checker {
+func (e *end) newChecker() *Checker {
 	if e.server {
 		return NewChecker(Stream{e.plan.Conn, false}, e.plan.Up)
 	}
 	return NewChecker(Stream{e.plan.Conn, true}, e.plan.Down)
 }
 
-func (e *end) slow(client, server Slow) pace {
+func (e *end) paceOf(client, server Slow) pace {
 	if e.server {
-		return e.plan.pace(server)
+		return e.plan.newPace(server)
 	}
-	return e.plan.pace(client)
+	return e.plan.newPace(client)
 }
 
-func (e *end) send() error {
-	s, n := e.out()
-	pace, at := e.slow(SlowClientWrite, SlowServerWrite), int64(0)
+func (e *end) sendStream() error {
+	s, n := e.outStream()
+	pace, at := e.paceOf(SlowClientWrite, SlowServerWrite), int64(0)
 	buf := make([]byte, min(n, pace.most))
 	if !e.server {
 		if _, err := e.Write(e.plan.append(nil)); err != nil {
-			return e.broken(s, 0, "write", err)
+			return e.brokenError(s, 0, "write", err)
 		}
 	}
 	for at < n {
-		b := buf[:min(n-at, pace.size())]
+		b := buf[:min(n-at, pace.nextSize())]
 		s.Fill(b, at)
 		k, err := e.Write(b)
 		if at += int64(k); err != nil {
-			return e.broken(s, at, "write", err)
+			return e.brokenError(s, at, "write", err)
 		}
 		e.watch.Reset(stall)
-		pace.rest()
+		pace.pauseAfter()
 	}
 	if e.plan.End == EndHalf {
 		if err := e.CloseWrite(); err != nil {
-			return e.broken(s, at, "half-close", err)
+			return e.brokenError(s, at, "half-close", err)
 		}
 	}
 	return nil
 }
 
-// receive reads until all has come.
-func (e *end) receive(in *Checker) error {
-	pace := e.slow(SlowClientRead, SlowServerRead)
+// receiveAll reads until all has come.
+func (e *end) receiveAll(in *Checker) error {
+	pace := e.paceOf(SlowClientRead, SlowServerRead)
 	buf := make([]byte, min(in.len, pace.most))
 	for !in.Done() {
-		n, err := e.Read(buf[:min(pace.size(), in.len)])
+		n, err := e.Read(buf[:min(pace.nextSize(), in.len)])
 		if fault := in.Check(buf[:n]); fault != nil {
 			return fault
 		}
 		switch {
 		case err != nil && e.stalled.Load():
-			return e.broken(in.stream, in.Right(), "read", err)
+			return e.brokenError(in.stream, in.Right(), "read", err)
 		case errors.Is(err, io.EOF) && !in.Done() || err != nil && in.Wrong():
 			return in.End()
 		case err != nil && !errors.Is(err, io.EOF):
-			return e.broken(in.stream, in.Right(), "read", err)
+			return e.brokenError(in.stream, in.Right(), "read", err)
 		}
 		e.watch.Reset(stall)
-		pace.rest()
+		pace.pauseAfter()
 	}
 	return nil
 }
 
-// finish reads the end of file.
-func (e *end) finish(in *Checker) error {
+// readEOF reads the end of file.
+func (e *end) readEOF(in *Checker) error {
 	var b [window]byte
 	for {
 		n, err := e.Read(b[:])
@@ -182,12 +182,12 @@ func (e *end) finish(in *Checker) error {
 			return in.End()
 		}
 		if err != nil {
-			return e.broken(in.stream, in.Right(), "read the end of file", err)
+			return e.brokenError(in.stream, in.Right(), "read the end of file", err)
 		}
 	}
 }
 
-func (e *end) broken(s Stream, at int64, what string, err error) error {
+func (e *end) brokenError(s Stream, at int64, what string, err error) error {
 	if e.stalled.Load() {
 		err = errStall
 	}

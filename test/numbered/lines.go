@@ -27,7 +27,7 @@ func ParseFault(line string) string {
 		return fmt.Sprintf("%q: %v", line, err)
 	}
 	s.Down = down == 1
-	return explain(s, at, n, came).Error()
+	return explainFault(s, at, n, came).Error()
 }
 
 // ParseSum reads a line "sum CONNS BYTES WRONG".

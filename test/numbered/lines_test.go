@@ -38,11 +38,11 @@ func TestWord(t *testing.T) {
 		number := rnd.Uint64N(1 << numberBits)
 		var b [WordLen]byte
 		s.Fill(b[:], int64(number)*WordLen)
-		if got, n, ok := parse(b[:]); !ok || got != s || n != number {
+		if got, n, ok := parseWord(b[:]); !ok || got != s || n != number {
 			t.Fatalf("word %d of %v is %d of %v, %v", number, s, n, got, ok)
 		}
 		b[rnd.IntN(WordLen)] ^= byte(1 + rnd.IntN(255))
-		if _, _, ok := parse(b[:]); ok {
+		if _, _, ok := parseWord(b[:]); ok {
 			chance++
 		}
 	}

@@ -62,7 +62,7 @@ func (p *Plan) parse(b []byte) error {
 	*p = Plan{le.Uint32(b[4:]), End(b[26]), Slow(b[27]), le.Uint16(b[24:]), le.Uint16(b[28:]), int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))}
 	const most = 1 << 40
 	if string(b[:4]) != planMagic || p.Conn > MaxConn || p.End >= ends || p.Up|p.Down < 0 || p.Up > most || p.Down > most || le.Uint16(b[30:]) != 0 {
-		if s, number, ok := parse(b); ok {
+		if s, number, ok := parseWord(b); ok {
 			return fmt.Errorf("a connection does not begin with a plan, but with byte %d of %v", number*WordLen, s)
 		}
 		return fmt.Errorf("a connection does not begin with a plan, but with % x", b[:planLen])
@@ -131,7 +131,7 @@ type pace struct {
 	heads int           // that are left
 }
 
-func (p Plan) pace(slow Slow) pace {
+func (p Plan) newPace(slow Slow) pace {
 	c := pace{rand.New(rand.NewPCG(uint64(p.Conn), uint64(slow))), maxCall, 0, time.Duration(p.Head) * time.Millisecond, 0}
 	if p.Slow&slow != 0 {
 		c.most, c.pause = maxSlowCall, time.Duration(p.Pause)*time.Millisecond
@@ -142,16 +142,16 @@ func (p Plan) pace(slow Slow) pace {
 	return c
 }
 
-// size is that of the next call.
-func (c *pace) size() int64 {
+// nextSize is that of the next call.
+func (c *pace) nextSize() int64 {
 	if c.heads > 0 {
 		return logSize(c.rnd, headCall)
 	}
 	return logSize(c.rnd, c.most)
 }
 
-// rest pauses after a call.
-func (c *pace) rest() {
+// pauseAfter pauses after a call.
+func (c *pace) pauseAfter() {
 	pause := c.pause
 	if c.heads > 0 {
 		c.heads--

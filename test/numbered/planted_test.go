@@ -28,8 +28,8 @@ type plant struct {
 	want string // behind "connection N up, "; at most so
 }
 
-// plants are of streams with at least plantLen bytes. Words that are near each other differ in
-// their first two bytes and the last one: others show no fault.
+// plantLen is the least length of a stream that has plants. Words that are near each other differ
+// in their first two bytes and the last one: others show no fault.
 const plantLen = 8000
 
 var plants = []plant{

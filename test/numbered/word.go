@@ -31,27 +31,27 @@ func (s Stream) String() string {
 	return fmt.Sprintf("connection %d up", s.Conn)
 }
 
-// check returns the check of a word's other bits. Zeros are no word.
-func check(w uint64) uint64 { return (w + 1) * 0x9e3779b97f4a7c15 >> checkShift }
+// checkBits returns the check of a word's other bits. Zeros are no word.
+func checkBits(w uint64) uint64 { return (w + 1) * 0x9e3779b97f4a7c15 >> checkShift }
 
-// word returns a word of the stream by its number.
-func (s Stream) word(number uint64) uint64 {
+// wordAt returns a word of the stream by its number.
+func (s Stream) wordAt(number uint64) uint64 {
 	w := number&(1<<numberBits-1) | uint64(s.Conn&MaxConn)<<numberBits
 	if s.Down {
 		w |= 1 << (numberBits + connBits)
 	}
-	return w | check(w)<<checkShift
+	return w | checkBits(w)<<checkShift
 }
 
-// parse returns whose word the first bytes of b are; false: they are none.
-func parse(b []byte) (s Stream, number uint64, ok bool) {
+// parseWord returns whose word the first bytes of b are; false: they are none.
+func parseWord(b []byte) (s Stream, number uint64, ok bool) {
 	if len(b) < WordLen {
 		return s, 0, false
 	}
 	w := binary.LittleEndian.Uint64(b)
 	body := w & (1<<checkShift - 1)
 	s = Stream{Conn: uint32(body >> numberBits & MaxConn), Down: body>>(numberBits+connBits) == 1}
-	return s, body & (1<<numberBits - 1), check(body) == w>>checkShift
+	return s, body & (1<<numberBits - 1), checkBits(body) == w>>checkShift
 }
 
 // Fill writes the stream's bytes from offset at on into b.
@@ -59,38 +59,38 @@ func (s Stream) Fill(b []byte, at int64) {
 	number := uint64(at) / WordLen
 	var w [WordLen]byte
 	if skip := at % WordLen; skip != 0 {
-		binary.LittleEndian.PutUint64(w[:], s.word(number))
+		binary.LittleEndian.PutUint64(w[:], s.wordAt(number))
 		b = b[copy(b, w[skip:]):]
 		number++
 	}
 	for ; len(b) >= WordLen; number++ {
-		binary.LittleEndian.PutUint64(b, s.word(number))
+		binary.LittleEndian.PutUint64(b, s.wordAt(number))
 		b = b[WordLen:]
 	}
-	binary.LittleEndian.PutUint64(w[:], s.word(number))
+	binary.LittleEndian.PutUint64(w[:], s.wordAt(number))
 	copy(b, w[:])
 }
 
-// same returns how many of the first bytes of b are the stream's from offset at on.
-func (s Stream) same(b []byte, at int64) int {
+// sameBytes returns how many of the first bytes of b are the stream's from offset at on.
+func (s Stream) sameBytes(b []byte, at int64) int {
 	number, n := uint64(at)/WordLen, 0
 	var w [WordLen]byte
 	if skip := int(at % WordLen); skip != 0 {
-		binary.LittleEndian.PutUint64(w[:], s.word(number))
-		if n = common(b, w[skip:]); n < WordLen-skip {
+		binary.LittleEndian.PutUint64(w[:], s.wordAt(number))
+		if n = commonLength(b, w[skip:]); n < WordLen-skip {
 			return n
 		}
 		number++
 	}
-	for ; len(b)-n >= WordLen && binary.LittleEndian.Uint64(b[n:]) == s.word(number); number++ {
+	for ; len(b)-n >= WordLen && binary.LittleEndian.Uint64(b[n:]) == s.wordAt(number); number++ {
 		n += WordLen
 	}
-	binary.LittleEndian.PutUint64(w[:], s.word(number))
-	return n + common(b[n:], w[:])
+	binary.LittleEndian.PutUint64(w[:], s.wordAt(number))
+	return n + commonLength(b[n:], w[:])
 }
 
-// common returns how many of the first bytes of a and b are equal.
-func common(a, b []byte) int {
+// commonLength returns how many of the first bytes of a and b are equal.
+func commonLength(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
 			return i

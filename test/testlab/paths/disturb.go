@@ -26,13 +26,13 @@ const (
 	leastStop = 20 * time.Millisecond
 )
 
-// disturb disturbs the nodes, if Options say so, until the function that it returns is called.
-func (l *lab) disturb(r *Row) (stop func()) {
+// disturbNodes disturbs the nodes, if Options say so, until stop is called.
+func (l *lab) disturbNodes(r *Row) (stop func()) {
 	if !l.o.Disturb || !l.place.nodes {
 		return func() {}
 	}
-	resumed := l.counter("relay.resumed")
-	timeouts := l.timeouts()
+	resumed := l.sumCounter("relay.resumed")
+	timeouts := l.countTimeouts()
 	rnd := rand.New(rand.NewPCG(l.o.Seed, uint64(l.rows)))
 	between := func(least, most time.Duration) time.Duration {
 		return least + time.Duration(rnd.Int64N(int64(most-least)))
@@ -41,7 +41,7 @@ func (l *lab) disturb(r *Row) (stop func()) {
 	var done sync.WaitGroup
 	var looks, away int
 	if l.place.hosts {
-		done.Go(func() { looks, away = l.watch(over) })
+		done.Go(func() { looks, away = l.watchLink(over) })
 	}
 	done.Go(func() {
 		for {
@@ -52,9 +52,9 @@ func (l *lab) disturb(r *Row) (stop func()) {
 			}
 			var err error
 			if l.place.hosts && (l.o.Stop == 0 || rnd.IntN(2) == 0) {
-				err = l.cut()
+				err = l.cutLinks()
 			} else {
-				err = l.stop(rnd.IntN(2), between(leastStop, cmp.Or(l.o.Stop, time.Second)))
+				err = l.stopNode(rnd.IntN(2), between(leastStop, cmp.Or(l.o.Stop, time.Second)))
 			}
 			if err != nil {
 				l.t.Error(err)
@@ -66,16 +66,16 @@ func (l *lab) disturb(r *Row) (stop func()) {
 	return func() {
 		close(over)
 		done.Wait()
-		r.Resumed = l.counter("relay.resumed") - resumed
+		r.Resumed = l.sumCounter("relay.resumed") - resumed
 		r.Away = float64(away) / max(1, float64(looks))
 		r.Slow = int(l.slow.Swap(0))
-		r.Timeouts = l.timeouts() - timeouts
+		r.Timeouts = l.countTimeouts() - timeouts
 	}
 }
 
-// watch looks at the nodes' link until over is closed. It returns how often, and how often there
-// was none.
-func (l *lab) watch(over <-chan struct{}) (looks, away int) {
+// watchLink looks at the nodes' link until over is closed. It returns how often, and how often
+// there was none.
+func (l *lab) watchLink(over <-chan struct{}) (looks, away int) {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
 	for {
@@ -94,12 +94,12 @@ func (l *lab) watch(over <-chan struct{}) (looks, away int) {
 	}
 }
 
-// lookPause is how often watch looks.
+// lookPause is how often watchLink looks.
 const lookPause = 50 * time.Millisecond
 
-// note shows what a program says of a connection that makes no progress, and what the kernels and
-// the nodes at both ends know of it: an end whose program has closed it is there only.
-func (l *lab) note(_ *testlab.Process, line string) {
+// noteStall shows what a program says of a connection that makes no progress, and what the kernels
+// and the nodes at both ends know of it: an end whose program has closed it is there only.
+func (l *lab) noteStall(_ *testlab.Process, line string) {
 	var conn, port int
 	var side string
 	if n, _ := fmt.Sscanf(strings.ReplaceAll(line, ",", " "), "note connection %d %s port %d", &conn, &side, &port); n != 3 {
@@ -116,15 +116,15 @@ func (l *lab) note(_ *testlab.Process, line string) {
 		if err := ns.Start(cmd); err == nil {
 			_ = cmd.Wait() // what it says is shown
 		}
-		l.t.Logf("host %d: %s; %s", 1+i, l.relayed(i, port), strings.TrimSpace(out.String()))
+		l.t.Logf("host %d: %s; %s", 1+i, l.relayState(i, port), strings.TrimSpace(out.String()))
 	}
 }
 
 // maxNotes bounds the connections without progress that are shown in a row.
 const maxNotes = 10
 
-// relayed says what a node knows of the connection whose client has a port.
-func (l *lab) relayed(i, port int) string {
+// relayState says what a node knows of the connection whose client has a port.
+func (l *lab) relayState(i, port int) string {
 	s, err := testnode.Sockets(l.dirs[i], 1+i)
 	if err != nil {
 		return err.Error()
@@ -137,8 +137,8 @@ func (l *lab) relayed(i, port int) string {
 	return "not relayed"
 }
 
-// cut ends the TCP connections between the nodes, which are to connect again.
-func (l *lab) cut() error {
+// cutLinks ends the TCP connections between the nodes, which are to connect again.
+func (l *lab) cutLinks() error {
 	for _, end := range []string{"sport", "dport"} {
 		cmd := exec.Command("ss", "-K", "-t", end, "=", ":4791")
 		if err := l.spaces[0].Start(cmd); err != nil {
@@ -151,17 +151,17 @@ func (l *lab) cut() error {
 	return nil
 }
 
-// stop stops a node for a while.
-func (l *lab) stop(node int, d time.Duration) error {
+// stopNode stops a node for a while.
+func (l *lab) stopNode(node int, d time.Duration) error {
 	p := l.nodes[node]
 	err := p.Signal(syscall.SIGSTOP)
 	time.Sleep(d)
 	return errors.Join(err, p.Signal(syscall.SIGCONT))
 }
 
-// timeouts is how often TCP of both hosts sent something again because nobody had acknowledged it
-// in time.
-func (l *lab) timeouts() (sum uint64) {
+// countTimeouts is how often TCP of both hosts sent something again because nobody had acknowledged
+// it in time.
+func (l *lab) countTimeouts() (sum uint64) {
 	for _, ns := range l.spaces {
 		if err := ns.Do(func() error {
 			text, err := os.ReadFile("/proc/thread-self/net/netstat")

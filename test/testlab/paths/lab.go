@@ -41,8 +41,8 @@ type lab struct {
 	slow    atomic.Int32 // ends of this row that made no progress for Options.Slow
 }
 
-// build builds all programs into a directory that goes with the test.
-func build(t *testing.T) string {
+// buildPrograms builds all programs into a directory that goes with the test.
+func buildPrograms(t *testing.T) string {
 	t.Helper()
 	testlab.RequireTUN(t)
 	if _, err := exec.LookPath("gcc"); err != nil {
@@ -77,8 +77,8 @@ func build(t *testing.T) string {
 	return dir
 }
 
-// up brings a place up.
-func (l *lab) up(p place) {
+// bringUp brings a place up.
+func (l *lab) bringUp(p place) {
 	l.t.Helper()
 	l.place, l.servers = p, make(map[string]*testlab.Process)
 	var err error
@@ -105,7 +105,7 @@ func (l *lab) up(p place) {
 	}
 	shared, keys := l.t.TempDir(), l.t.TempDir()
 	if p.keys {
-		l.key(keys, "ca", "--out", "ca")
+		l.runKey(keys, "ca", "--out", "ca")
 	}
 	for i := range l.dirs {
 		n := strconv.Itoa(1 + i)
@@ -119,33 +119,33 @@ func (l *lab) up(p place) {
 			}
 		}
 		if p.keys {
-			l.key(keys, "node", "--node", n, "--ca", "ca", "--out", "node"+n)
+			l.runKey(keys, "node", "--node", n, "--ca", "ca", "--out", "node"+n)
 			args = append(args, "--key", filepath.Join(keys, "node"+n+".key"), "--trust", filepath.Join(keys, "ca.crt"))
 		}
 		args = append(args, p.flags...)
-		node := l.start("node "+n, l.spaces[i], nil, append([]string{l.tool("exn-tun")}, append(args, "--dir", l.dirs[i])...)...)
-		l.says(node, "is up")
+		node := l.startProgram("node "+n, l.spaces[i], nil, append([]string{l.toolPath("exn-tun")}, append(args, "--dir", l.dirs[i])...)...)
+		l.awaitLine(node, "is up")
 		l.nodes[i] = node
 	}
-	if err := testlab.Await(l.linked); err != nil {
+	if err := testlab.Await(l.checkLinked); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// key runs exn-tun key.
-func (l *lab) key(dir string, args ...string) {
+// runKey runs exn-tun key.
+func (l *lab) runKey(dir string, args ...string) {
 	l.t.Helper()
-	cmd := exec.Command(l.tool("exn-tun"), append([]string{"key"}, args...)...)
+	cmd := exec.Command(l.toolPath("exn-tun"), append([]string{"key"}, args...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("key %v: %v\n%s", args, err, out)
 	}
 }
 
-func (l *lab) tool(name string) string { return filepath.Join(l.bin, name) }
+func (l *lab) toolPath(name string) string { return filepath.Join(l.bin, name) }
 
-// linked fails until each node has linked the other one, by the place's link.
-func (l *lab) linked() error {
+// checkLinked fails until each node has linked the other one, by the place's link.
+func (l *lab) checkLinked() error {
 	for i, dir := range l.dirs {
 		s, err := testnode.Status(dir, 1+i)
 		if err != nil {
@@ -161,11 +161,11 @@ func (l *lab) linked() error {
 	return nil
 }
 
-// start starts a program in a namespace, until the test ends.
-func (l *lab) start(name string, ns *netns.NS, env []string, argv ...string) *testlab.Process {
+// startProgram starts a program in a namespace, until the test ends.
+func (l *lab) startProgram(name string, ns *netns.NS, env []string, argv ...string) *testlab.Process {
 	l.t.Helper()
-	cmd := command(env, argv...)
-	p, err := testlab.StartProcess(name, cmd, func() error { return ns.Start(cmd) }, l.note)
+	cmd := newCommand(env, argv...)
+	p, err := testlab.StartProcess(name, cmd, func() error { return ns.Start(cmd) }, l.noteStall)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -181,18 +181,18 @@ func (l *lab) start(name string, ns *netns.NS, env []string, argv ...string) *te
 	return p
 }
 
-func command(env []string, argv ...string) *exec.Cmd {
+func newCommand(env []string, argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 
-// says waits for a line of a program that has text in it, and returns it; other is
+// awaitLine waits for a line of a program that has text in it, and returns it; other is
 // called with each line before.
-func (l *lab) says(p *testlab.Process, text string, other ...func(line string)) string {
+func (l *lab) awaitLine(p *testlab.Process, text string, other ...func(line string)) string {
 	l.t.Helper()
-	guard := l.guard(p)
+	guard := l.killHung(p)
 	defer guard.Stop()
 	for line := range p.Lines {
 		if strings.Contains(line, text) {
@@ -207,8 +207,8 @@ func (l *lab) says(p *testlab.Process, text string, other ...func(line string)) 
 	return ""
 }
 
-// counter is a counter of both nodes.
-func (l *lab) counter(name string) (sum uint64) {
+// sumCounter is a counter of both nodes.
+func (l *lab) sumCounter(name string) (sum uint64) {
 	l.t.Helper()
 	for i, dir := range l.dirs {
 		s, err := testnode.Status(dir, 1+i)
@@ -228,8 +228,8 @@ func (l *lab) counter(name string) (sum uint64) {
 	return sum
 }
 
-// sent is how many bytes the interface has sent, in both namespaces.
-func (l *lab) sent(name string) (sum uint64) {
+// sentBytes is how many bytes the interface has sent, in both namespaces.
+func (l *lab) sentBytes(name string) (sum uint64) {
 	l.t.Helper()
 	for _, ns := range slices.Compact(slices.Clone(l.spaces[:])) {
 		if err := ns.Do(func() error {
@@ -251,7 +251,7 @@ func (l *lab) sent(name string) (sum uint64) {
 	return sum
 }
 
-// share is a part of the bytes of a sum.
-func share(n uint64, s numbered.Sum) float64 {
+// shareOf is a part of the bytes of a sum.
+func shareOf(n uint64, s numbered.Sum) float64 {
 	return math.Min(1, float64(n)/math.Max(1, float64(s.Bytes)))
 }

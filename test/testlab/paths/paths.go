@@ -73,7 +73,7 @@ const (
 // logs the rows as a table.
 func Run(t *testing.T, o Options) {
 	t.Helper()
-	bin := build(t)
+	bin := buildPrograms(t)
 	if o.Disturb {
 		if o.Patience == 0 {
 			o.Patience = numbered.Patience
@@ -88,14 +88,14 @@ func Run(t *testing.T, o Options) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
 			l := &lab{t: t, bin: bin, o: o}
-			l.needed(p)
-			for _, path := range l.chosen() {
-				for _, n := range path.counts(o.Long) {
+			l.needPlace(p)
+			for _, path := range l.chosenPaths() {
+				for _, n := range path.connCounts(o.Long) {
 					load := 0
 					if n == loaded {
 						load = spinners
 					}
-					rows = append(rows, l.row(path, n, load))
+					rows = append(rows, l.runRow(path, n, load))
 				}
 			}
 		})

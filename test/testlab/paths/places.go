@@ -77,9 +77,9 @@ const (
 	spinners = 2
 )
 
-// relayed are the paths between nodes that do not share memory; main: in the short form, relay has
-// so many connections at a time, and rest are in the long form.
-func relayed(main, rest []int, more ...path) []path {
+// relayedPaths are the paths between nodes that do not share memory; main: in the short form, relay
+// has so many connections at a time, and rest are in the long form.
+func relayedPaths(main, rest []int, more ...path) []path {
 	return append([]path{
 		{"relay", unchangedC, unchangedC, relay, main, rest},
 		{"exn0", plainC, plainC, exn0, some, most},
@@ -106,18 +106,18 @@ var places = []place{
 		{"ports", portsC, portsC, nodePorts, few, busy},
 	}},
 	{name: "host, bad links", nodes: true, link: "wire", flags: []string{"--faults", "drop=0.005,corrupt=0.002,duplicate=0.002,reorder=0.002,seed=1"},
-		paths: relayed(some, []int{1, loaded, 200})},
-	{name: "hosts", nodes: true, hosts: true, link: "stream", flags: []string{"--plaintext"}, paths: relayed(busy, []int{1, 15, 200})},
-	{name: "hosts, TLS", nodes: true, hosts: true, keys: true, link: "stream", paths: relayed(all, none,
+		paths: relayedPaths(some, []int{1, loaded, 200})},
+	{name: "hosts", nodes: true, hosts: true, link: "stream", flags: []string{"--plaintext"}, paths: relayedPaths(busy, []int{1, 15, 200})},
+	{name: "hosts, TLS", nodes: true, hosts: true, keys: true, link: "stream", paths: relayedPaths(all, none,
 		path{"relay", goDirect, goDirect, relay, busy, some},
 		path{"relay", exnGo, unchangedC, relay, some, busy},
 	)},
-	{name: "hosts, libfabric", nodes: true, hosts: true, keys: true, link: "ofi:tcp", flags: []string{"--link", "ofi:tcp"}, paths: relayed(busy, []int{1, 15, 200}),
+	{name: "hosts, libfabric", nodes: true, hosts: true, keys: true, link: "ofi:tcp", flags: []string{"--link", "ofi:tcp"}, paths: relayedPaths(busy, []int{1, 15, 200}),
 		need: func(ctx context.Context) error { return ofi.Check(ctx, "tcp") }},
 }
 
-// needed skips the test if the place cannot be, else it is brought up.
-func (l *lab) needed(p place) {
+// needPlace skips the test if the place cannot be, else it is brought up.
+func (l *lab) needPlace(p place) {
 	l.t.Helper()
 	if p.need != nil {
 		if err := p.need(l.t.Context()); errors.Is(err, ofi.ErrMissing) {
@@ -126,19 +126,19 @@ func (l *lab) needed(p place) {
 			l.t.Fatal(err)
 		}
 	}
-	if l.place = p; len(l.chosen()) == 0 {
+	if l.place = p; len(l.chosenPaths()) == 0 {
 		l.t.Skip("none of its paths is chosen")
 	}
-	l.up(p)
+	l.bringUp(p)
 }
 
-// title is a path's name in the table.
-func (l *lab) title(p path) string { return l.place.name + ": " + p.name }
+// titleOf is a path's name in the table.
+func (l *lab) titleOf(p path) string { return l.place.name + ": " + p.name }
 
-// chosen are the paths of Options.Only, with the numbers of connections of that.
-func (l *lab) chosen() (all []path) {
+// chosenPaths are the paths of Options.Only, with the numbers of connections of that.
+func (l *lab) chosenPaths() (all []path) {
 	for _, p := range l.place.paths {
-		name := l.title(p) + ", " + p.programs()
+		name := l.titleOf(p) + ", " + p.programsOf()
 		if l.o.Only != nil && !l.o.Only.MatchString(name) {
 			other := func(n int) bool { return !l.o.Only.MatchString(fmt.Sprintf("%s, %d", name, n)) }
 			p.conns, p.more = slices.DeleteFunc(slices.Clone(p.conns), other), slices.DeleteFunc(slices.Clone(p.more), other)
@@ -150,28 +150,28 @@ func (l *lab) chosen() (all []path) {
 	return all
 }
 
-func (p path) programs() string { return string(p.client) + " to " + string(p.server) }
+func (p path) programsOf() string { return string(p.client) + " to " + string(p.server) }
 
-// count begins to count what goes a way; the function returns the share of it.
-func (l *lab) count(w way) func(numbered.Sum) float64 {
+// countWay begins to count what goes a way; the function returns the share of it.
+func (l *lab) countWay(w way) func(numbered.Sum) float64 {
 	name := "exn0"
 	if !l.place.nodes {
 		name = "lo"
 	}
 	var before uint64
 	if w == relay {
-		before = l.counter("relay.bytes_sent")
+		before = l.sumCounter("relay.bytes_sent")
 	} else {
-		before = l.sent(name)
+		before = l.sentBytes(name)
 	}
 	return func(s numbered.Sum) float64 {
 		switch w {
 		case relay:
-			return share(l.counter("relay.bytes_sent")-before, s)
+			return shareOf(l.sumCounter("relay.bytes_sent")-before, s)
 		case exn0:
-			return share(l.sent(name)-before, s)
+			return shareOf(l.sentBytes(name)-before, s)
 		}
-		return 1 - share(l.sent(name)-before, s)
+		return 1 - shareOf(l.sentBytes(name)-before, s)
 	}
 }
 
@@ -182,15 +182,15 @@ func Rows() (n int) { return RowsOf(nil) }
 func RowsOf(only *regexp.Regexp) (n int) {
 	for _, p := range places {
 		l := &lab{place: p, o: Options{Only: only}}
-		for _, path := range l.chosen() {
-			n += len(path.counts(true))
+		for _, path := range l.chosenPaths() {
+			n += len(path.connCounts(true))
 		}
 	}
 	return n
 }
 
-// counts are how many connections a path's rows have at a time.
-func (p path) counts(long bool) []int {
+// connCounts are how many connections a path's rows have at a time.
+func (p path) connCounts(long bool) []int {
 	if long {
 		return slices.Sorted(slices.Values(slices.Concat(p.conns, p.more)))
 	}

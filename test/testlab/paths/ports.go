@@ -17,11 +17,11 @@ import (
 // what it says about that, without the numbers of connections and bytes.
 func Planted(t *testing.T, plants ...string) (faults []string) {
 	t.Helper()
-	l := &lab{t: t, bin: build(t)}
-	l.up(place{nodes: true, link: "shm"})
+	l := &lab{t: t, bin: buildPrograms(t)}
+	l.bringUp(place{nodes: true, link: "shm"})
 	for _, plant := range plants {
 		var r Row
-		l.ports(&r, 3, 1000, plant, l.spaces)
+		l.runPorts(&r, 3, 1000, plant, l.spaces)
 		if len(r.Faults) != 1 || r.Wrong != 1 {
 			t.Errorf("%s: %d wrong: %q", plant, r.Wrong, r.Faults)
 		}
@@ -38,24 +38,24 @@ func (l *lab) portRow(p path, r *Row) {
 		spaces[1] = spaces[0]
 	}
 	for g := 0; g == 0 || r.Took < l.o.Time; g++ {
-		l.ports(r, r.Conns, l.firstConn(), "-", spaces)
+		l.runPorts(r, r.Conns, l.firstConn(), "-", spaces)
 	}
 }
 
-// ports runs the program for ports at both ends once.
-func (l *lab) ports(r *Row, conns, first int, plant string, spaces [2]*netns.NS) {
+// runPorts runs the program for ports at both ends once.
+func (l *lab) runPorts(r *Row, conns, first int, plant string, spaces [2]*netns.NS) {
 	l.t.Helper()
 	begun := time.Now()
-	fault := func(line string) { r.fault(line) }
+	fault := func(line string) { r.noteFault(line) }
 	var ends [2]*testlab.Process
 	var at [2]strings.Builder
 	for i, ns := range spaces {
-		ends[i] = l.start("ports", ns, nil, l.tool(string(portsC)), strconv.Itoa(i), strconv.Itoa(conns), strconv.Itoa(first),
+		ends[i] = l.startProgram("ports", ns, nil, l.toolPath(string(portsC)), strconv.Itoa(i), strconv.Itoa(conns), strconv.Itoa(first),
 			strconv.FormatUint(l.o.Seed+uint64(l.rows), 10), plant)
 		defer ends[i].Kill()
 	}
 	for i, p := range ends {
-		l.says(p, "ready", func(line string) { at[i].WriteString(line + "\n") })
+		l.awaitLine(p, "ready", func(line string) { at[i].WriteString(line + "\n") })
 	}
 	for i, p := range ends {
 		if _, err := io.WriteString(p.In, at[1-i].String()); err != nil {
@@ -63,7 +63,7 @@ func (l *lab) ports(r *Row, conns, first int, plant string, spaces [2]*netns.NS)
 		}
 	}
 	for i, p := range ends {
-		s, _ := numbered.ParseSum(l.says(p, "sum ", fault))
+		s, _ := numbered.ParseSum(l.awaitLine(p, "sum ", fault))
 		if i == 1 { // those of the other end are the same connections
 			s.Conns = 0
 		}

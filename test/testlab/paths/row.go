@@ -18,8 +18,8 @@ import (
 // depends on the time.
 const hang, disturbedHang = 5 * time.Minute, 20 * time.Minute
 
-// guard kills a program that hangs, unless it is stopped.
-func (l *lab) guard(p *testlab.Process) *time.Timer {
+// killHung kills a program that hangs, unless it is stopped.
+func (l *lab) killHung(p *testlab.Process) *time.Timer {
 	d := hang
 	if l.o.Disturb {
 		d = disturbedHang
@@ -36,8 +36,8 @@ func (l *lab) firstConn() int {
 	return l.rows % ((numbered.MaxConn + 1) / numbers) * numbers
 }
 
-// fault keeps what a line says is wrong.
-func (r *Row) fault(line string) {
+// noteFault keeps what a line says is wrong.
+func (r *Row) noteFault(line string) {
 	what := numbered.ParseFault(line)
 	if what == "" {
 		return
@@ -51,23 +51,23 @@ func (r *Row) fault(line string) {
 	}
 }
 
-// row moves words over a path.
-func (l *lab) row(p path, conns, load int) Row {
+// runRow moves words over a path.
+func (l *lab) runRow(p path, conns, load int) Row {
 	l.t.Helper()
-	r := Row{Path: l.title(p), Programs: p.programs(), Conns: conns, Load: load}
+	r := Row{Path: l.titleOf(p), Programs: p.programsOf(), Conns: conns, Load: load}
 	what := fmt.Sprintf("%s, %s, %d connections, %d spinning", r.Path, r.Programs, conns, load)
 	for range load {
-		spin := l.start("spinning", l.here, nil, "/bin/sh", "-c", "while :; do :; done")
+		spin := l.startProgram("spinning", l.here, nil, "/bin/sh", "-c", "while :; do :; done")
 		defer spin.Kill()
 	}
-	quiet := l.disturb(&r)
+	quiet := l.disturbNodes(&r)
 	if p.client == portsC {
 		l.portRow(p, &r)
 	} else {
 		// On a machine that is too busy for any connection to leave TCP in time, again, with twice
 		// as much of it.
 		begun, d := time.Now(), l.o.Time
-		for l.sockets(p, &r, d); conns > 1 && r.Share < least && r.Wrong == 0 && time.Since(begun) < hang; l.sockets(p, &r, d) {
+		for l.runClient(p, &r, d); conns > 1 && r.Share < least && r.Wrong == 0 && time.Since(begun) < hang; l.runClient(p, &r, d) {
 			d = max(d, min(2*d, longest))
 		}
 	}
@@ -90,7 +90,7 @@ func (l *lab) nodesSay() string {
 	}
 	var b strings.Builder
 	for _, name := range []string{"relay.lost", "relay.breaches"} {
-		fmt.Fprintf(&b, "\n%s: %d", name, l.counter(name))
+		fmt.Fprintf(&b, "\n%s: %d", name, l.sumCounter(name))
 	}
 	for _, n := range l.nodes {
 		said := n.Log.String()
@@ -102,38 +102,38 @@ func (l *lab) nodesSay() string {
 // maxSaid is how much of a node's log is shown in bytes.
 const maxSaid = 4 << 10
 
-// sockets runs a client of a path, which makes new connections for d.
-func (l *lab) sockets(p path, r *Row, d time.Duration) {
+// runClient runs a client of a path, which makes new connections for d.
+func (l *lab) runClient(p path, r *Row, d time.Duration) {
 	l.t.Helper()
-	server := l.server(p)
-	went := l.count(p.way)
+	server := l.startedServer(p)
+	went := l.countWay(p.way)
 	begun := time.Now()
-	fault := func(line string) { r.fault(line) }
+	fault := func(line string) { r.noteFault(line) }
 	first := l.firstConn()
-	ns, argv := l.argv(p.client, 0, "dial", l.address(p), strconv.Itoa(r.Conns), strconv.FormatInt(d.Milliseconds(), 10),
+	ns, argv := l.commandOf(p.client, 0, "dial", l.serverAddress(p), strconv.Itoa(r.Conns), strconv.FormatInt(d.Milliseconds(), 10),
 		strconv.FormatInt(l.o.Pause.Milliseconds(), 10), strconv.FormatUint(l.o.Seed+uint64(l.rows), 10), strconv.Itoa(first))
-	client := l.start(r.Programs, ns, eagerness(l.rows), argv...)
+	client := l.startProgram(r.Programs, ns, offerEnv(l.rows), argv...)
 	defer client.Kill()
-	ours, _ := numbered.ParseSum(l.says(client, "sum ", fault))
+	ours, _ := numbered.ParseSum(l.awaitLine(client, "sum ", fault))
 	fmt.Fprintln(server.In, ours.Conns) // a server that has ended says nothing more
-	theirs, _ := numbered.ParseSum(l.says(server, "sum ", fault))
+	theirs, _ := numbered.ParseSum(l.awaitLine(server, "sum ", fault))
 	sum := numbered.Sum{Conns: ours.Conns, Bytes: ours.Bytes + theirs.Bytes, Wrong: ours.Wrong + theirs.Wrong}
 	r.Share = went(sum)
 	r.Sum.Add(sum)
 	r.Took += time.Since(begun)
 }
 
-// eagerness is when the client's connections are offered to go direct: with their first send, or
+// offerEnv is when the client's connections are offered to go direct: with their first send, or
 // before, and then they wait for it. So bytes go over TCP first, or do not.
-func eagerness(row int) []string {
+func offerEnv(row int) []string {
 	if row%2 == 0 {
 		return []string{"EXNET_DS_SENDS=1"}
 	}
 	return []string{"EXNET_DS_SENDS=0", "EXNET_DS_BYTES=0", "EXNET_DS_WAIT=2"}
 }
 
-// port is that of the server of a path.
-func (p path) port() int {
+// serverPort is that of the server of a path.
+func (p path) serverPort() int {
 	n := plainPort
 	if p.way == relay {
 		n = relayPort
@@ -149,44 +149,44 @@ func (p path) port() int {
 	return n + 3
 }
 
-// address is that of the server of a path.
-func (l *lab) address(p path) string {
+// serverAddress is that of the server of a path.
+func (l *lab) serverAddress(p path) string {
 	if l.place.nodes {
-		return fmt.Sprintf("10.2.0.2:%d", p.port())
+		return fmt.Sprintf("10.2.0.2:%d", p.serverPort())
 	}
-	return fmt.Sprintf("127.0.0.1:%d", p.port())
+	return fmt.Sprintf("127.0.0.1:%d", p.serverPort())
 }
 
-// server returns the server of a path, started before or now.
-func (l *lab) server(p path) *testlab.Process {
+// startedServer returns the server of a path, started before or now.
+func (l *lab) startedServer(p path) *testlab.Process {
 	l.t.Helper()
-	address := l.address(p)
+	address := l.serverAddress(p)
 	if s := l.servers[address]; s != nil {
 		return s
 	}
-	ns, argv := l.argv(p.server, 1, "serve", address)
-	s := l.start(string(p.server)+" server", ns, nil, argv...)
-	l.says(s, "listening")
+	ns, argv := l.commandOf(p.server, 1, "serve", address)
+	s := l.startProgram(string(p.server)+" server", ns, nil, argv...)
+	l.awaitLine(s, "listening")
 	l.servers[address] = s
 	return s
 }
 
-// argv returns how a program is run at the client's end, 0, or the server's, 1, and where.
-func (l *lab) argv(e end, side int, args ...string) (ns *netns.NS, argv []string) {
+// commandOf returns how a program is run at the client's end, 0, or the server's, 1, and where.
+func (l *lab) commandOf(e end, side int, args ...string) (ns *netns.NS, argv []string) {
 	ns = l.spaces[side]
 	switch e {
 	case plainC:
-		return ns, append([]string{l.tool(string(unchangedC))}, args...)
+		return ns, append([]string{l.toolPath(string(unchangedC))}, args...)
 	case goDirect:
-		return ns, append([]string{l.tool(string(goDirect))}, args...)
+		return ns, append([]string{l.toolPath(string(goDirect))}, args...)
 	}
-	argv = []string{l.tool("exn-run"), "--loopback"}
+	argv = []string{l.toolPath("exn-run"), "--loopback"}
 	if l.place.nodes {
-		argv = []string{l.tool("exn-run"), "--dir", l.dirs[side], "--node", strconv.Itoa(1 + side)}
+		argv = []string{l.toolPath("exn-run"), "--dir", l.dirs[side], "--node", strconv.Itoa(1 + side)}
 		ns = l.here
 	}
 	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" { // such as one with sanitizers
 		argv = append(argv, "--library", library)
 	}
-	return ns, append(append(argv, "--", l.tool(string(e))), args...)
+	return ns, append(append(argv, "--", l.toolPath(string(e))), args...)
 }
