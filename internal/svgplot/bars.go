@@ -53,10 +53,10 @@ func (b Bars) SVG() string {
 	x := newScale(b.X, low, high, start, width-right-46)
 
 	var c canvas
-	c.begin(b.Title, b.Desc, bottom+axisSpace+2)
+	c.beginCanvas(b.Title, b.Desc, bottom+axisSpace+2)
 	last := math.Inf(-1)
 	for _, t := range x.ticks {
-		place, label := x.placeOf(t), b.X.format(t)
+		place, label := x.placeOf(t), b.X.formatValue(t)
 		c.drawLine(place, top, place, bottom, "grid")
 		if half := charWidth * float64(len(label)) / 2; place-half >= last+4 {
 			last = place + half
@@ -66,25 +66,25 @@ func (b Bars) SVG() string {
 	for i, bar := range b.Bars {
 		y := top + barStep*float64(i) + 4
 		end := x.placeOf(bar.Value)
-		c.add(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
-			num(start), num(y), num(max(end-start, 1)), num(barHeight), colour(bar.Colour), escape(bar.Name), escape(b.X.format(bar.Value)))
+		c.addElement(`<rect x="%s" y="%s" width="%s" height="%s" rx="2" style="fill:%s"><title>%s: %s</title></rect>`,
+			formatNumber(start), formatNumber(y), formatNumber(max(end-start, 1)), formatNumber(barHeight), colourOf(bar.Colour), escapeText(bar.Name), escapeText(b.X.formatValue(bar.Value)))
 		if bar.High > bar.Low {
-			c.drawLine(x.clip(bar.Low), y+barHeight/2, min(x.clip(bar.High), end), y+barHeight/2, "under") // to be seen on a dark bar
-			c.drawLine(x.clip(bar.Low), y+barHeight/2, x.clip(bar.High), y+barHeight/2, "axis whisk")
+			c.drawLine(x.clipTo(bar.Low), y+barHeight/2, min(x.clipTo(bar.High), end), y+barHeight/2, "under") // to be seen on a dark bar
+			c.drawLine(x.clipTo(bar.Low), y+barHeight/2, x.clipTo(bar.High), y+barHeight/2, "axis whisk")
 		}
 		c.drawText(start-6, y+12, "end", "label", bar.Name)
-		c.drawText(max(end, x.clip(bar.High))+5, y+12, "start", "val", b.X.format(bar.Value))
+		c.drawText(max(end, x.clipTo(bar.High))+5, y+12, "start", "val", b.X.formatValue(bar.Value))
 	}
 	for _, r := range b.Refs {
 		c.drawLine(x.placeOf(r.Y), top, x.placeOf(r.Y), bottom, "ref")
 		c.drawText(x.placeOf(r.Y)+3, top-3, "start", "reft", r.Label)
 	}
 	c.drawLine(start, top, start, bottom, "axis")
-	c.drawText((start+width-right)/2, bottom+32, "middle", "label", b.X.label())
-	return c.end()
+	c.drawText((start+width-right)/2, bottom+32, "middle", "label", b.X.labelText())
+	return c.endCanvas()
 }
 
-func escape(s string) string { return html.EscapeString(s) }
+func escapeText(s string) string { return html.EscapeString(s) }
 
 // distinctX returns the x of all points, in order.
 func distinctX(series []Series) []float64 {

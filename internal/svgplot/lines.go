@@ -34,7 +34,7 @@ type Lines struct {
 
 // SVG returns the drawing. Without points it has axes only.
 func (l Lines) SVG() string {
-	minX, maxX, minY, maxY := l.bounds()
+	minX, maxX, minY, maxY := l.dataBounds()
 	var entries []entry
 	for _, s := range l.Series {
 		entries = append(entries, entry{s.Colour, s.Name})
@@ -50,15 +50,15 @@ func (l Lines) SVG() string {
 	y := newScale(l.Y, minY, maxY, bottom, top)
 
 	var c canvas
-	c.begin(l.Title, l.Desc, height)
+	c.beginCanvas(l.Title, l.Desc, height)
 	for _, t := range y.ticks {
 		c.drawLine(left, y.placeOf(t), width-right, y.placeOf(t), "grid")
-		c.drawText(left-6, y.placeOf(t)+4, "end", "tick", l.Y.format(t))
+		c.drawText(left-6, y.placeOf(t)+4, "end", "tick", l.Y.formatValue(t))
 	}
 	last := math.Inf(-1)
 	for _, t := range l.xTicks(x) {
 		place := x.placeOf(t)
-		label := l.X.format(t)
+		label := l.X.formatValue(t)
 		half := charWidth * float64(len(label)) / 2
 		if place-half < last+4 {
 			continue // it would run into the one before
@@ -69,18 +69,18 @@ func (l Lines) SVG() string {
 	}
 	c.drawLine(left, bottom, width-right, bottom, "axis")
 	c.drawLine(left, top, left, bottom, "axis")
-	c.drawText((left+width-right)/2, bottom+33, "middle", "label", l.X.label())
-	c.add(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, num(top+plotHeight/2), escape(l.Y.label()))
-	c.refs(l.Refs, y)
+	c.drawText((left+width-right)/2, bottom+33, "middle", "label", l.X.labelText())
+	c.addElement(`<text transform="translate(13 %s) rotate(-90)" text-anchor="middle" class="label">%s</text>`, formatNumber(top+plotHeight/2), escapeText(l.Y.labelText()))
+	c.drawRefs(l.Refs, y)
 	for _, s := range l.Series {
-		c.series(s, l, x, y)
+		c.drawSeries(s, l, x, y)
 	}
-	c.legend(rows, bottom+axisSpace+16, true)
-	return c.end()
+	c.drawLegend(rows, bottom+axisSpace+16, true)
+	return c.endCanvas()
 }
 
-// refs draws reference lines; labels that would lie on each other move up.
-func (c *canvas) refs(refs []Ref, y scale) {
+// drawRefs draws reference lines; labels that would lie on each other move up.
+func (c *canvas) drawRefs(refs []Ref, y scale) {
 	var used []float64
 	for _, r := range refs {
 		place := y.placeOf(r.Y)
@@ -99,30 +99,30 @@ func (c *canvas) refs(refs []Ref, y scale) {
 	}
 }
 
-// series draws one line with its marks.
-func (c *canvas) series(s Series, l Lines, x, y scale) {
+// drawSeries draws one line with its marks.
+func (c *canvas) drawSeries(s Series, l Lines, x, y scale) {
 	if len(s.Points) == 0 {
 		return
 	}
 	var d strings.Builder
 	for i, p := range s.Points {
 		d.WriteString(map[bool]string{true: "M", false: "L"}[i == 0])
-		d.WriteString(num(x.placeOf(p.X)) + " " + num(y.placeOf(p.Y)))
+		d.WriteString(formatNumber(x.placeOf(p.X)) + " " + formatNumber(y.placeOf(p.Y)))
 	}
-	c.add(`<g class="series" data-series="%s">`, escape(s.Name))
-	defer c.add("</g>")
-	stroke := fmt.Sprintf(`style="stroke:%s"`, colour(s.Colour))
-	c.add(`<path d="%s" class="curve" %s/>`, d.String(), stroke)
+	c.addElement(`<g class="series" data-series="%s">`, escapeText(s.Name))
+	defer c.addElement("</g>")
+	stroke := fmt.Sprintf(`style="stroke:%s"`, colourOf(s.Colour))
+	c.addElement(`<path d="%s" class="curve" %s/>`, d.String(), stroke)
 	for _, p := range s.Points {
 		if p.High > p.Low {
-			c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="whisk" %s/>`,
-				num(x.placeOf(p.X)), num(y.clip(p.Low)), num(x.placeOf(p.X)), num(y.clip(p.High)), stroke)
+			c.addElement(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="whisk" %s/>`,
+				formatNumber(x.placeOf(p.X)), formatNumber(y.clipTo(p.Low)), formatNumber(x.placeOf(p.X)), formatNumber(y.clipTo(p.High)), stroke)
 		}
 	}
 	for _, p := range s.Points {
-		note := fmt.Sprintf("%s, %s: %s", s.Name, l.X.format(p.X), l.Y.format(p.Y))
+		note := fmt.Sprintf("%s, %s: %s", s.Name, l.X.formatValue(p.X), l.Y.formatValue(p.Y))
 		if p.High > p.Low {
-			note += fmt.Sprintf(" (%s to %s)", l.Y.format(p.Low), l.Y.format(p.High))
+			note += fmt.Sprintf(" (%s to %s)", l.Y.formatValue(p.Low), l.Y.formatValue(p.High))
 		}
 		c.drawMark(s.Colour, x.placeOf(p.X), y.placeOf(p.Y), note)
 	}
@@ -141,8 +141,8 @@ func (l Lines) xTicks(x scale) []float64 {
 // less than the smallest, to be drawn whole.
 const wild = 1.5
 
-// bounds returns the extremes of all that is drawn.
-func (l Lines) bounds() (minX, maxX, minY, maxY float64) {
+// dataBounds returns the extremes of all that is drawn.
+func (l Lines) dataBounds() (minX, maxX, minY, maxY float64) {
 	minX, minY, maxX, maxY = math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
 	see := func(y float64) {
 		if y > 0 || !l.Y.Log {

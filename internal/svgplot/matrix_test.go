@@ -66,8 +66,8 @@ func TestDirections(t *testing.T) {
 // that is too thin to be seen has an edge.
 func TestRibbons(t *testing.T) {
 	m := Matrix{Title: "t", Names: []string{"a", "b", "c"}, Values: [][]float64{{0, 1e6, 1}, {5e5, 0, 0}, {0, 3e6, 2e6}}}
-	_, sum := m.most()
-	arcs, ribbons := m.chords(sum)
+	_, sum := m.largestAndSum()
+	arcs, ribbons := m.placeChords(sum)
 	if len(ribbons) != 5 {
 		t.Fatalf("%d ribbons", len(ribbons))
 	}

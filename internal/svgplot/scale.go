@@ -17,15 +17,15 @@ type Axis struct {
 	Ticks []float64
 }
 
-// label is what is beside the axis: a reader must see that it is logarithmic.
-func (a Axis) label() string {
+// labelText is what is beside the axis: a reader must see that it is logarithmic.
+func (a Axis) labelText() string {
 	if a.Log {
 		return a.Label + ", logarithmic"
 	}
 	return a.Label
 }
 
-func (a Axis) format(v float64) string {
+func (a Axis) formatValue(v float64) string {
 	if a.Format != nil {
 		return a.Format(v)
 	}
@@ -53,7 +53,7 @@ func newScale(ax Axis, low, high, a, b float64) scale {
 	}
 	s.ticks = ax.Ticks
 	if s.ticks == nil {
-		s.ticks = s.round()
+		s.ticks = s.roundTicks()
 	}
 	return s
 }
@@ -70,8 +70,8 @@ func (s scale) placeOf(v float64) float64 {
 	return s.a + (v-from)/(to-from)*(s.b-s.a)
 }
 
-// clip returns the place of a value, or the nearest one that there is.
-func (s scale) clip(v float64) float64 { return s.placeOf(min(max(v, s.from), s.to)) }
+// clipTo returns the place of a value, or the nearest one that there is.
+func (s scale) clipTo(v float64) float64 { return s.placeOf(min(max(v, s.from), s.to)) }
 
 // logBounds widens the bounds to 1, 2 or 5 times a power of ten.
 func logBounds(low, high float64) (float64, float64) {
@@ -116,8 +116,8 @@ func roundUp(v float64) float64 {
 	return math.Ceil(v/step-1e-9) * step
 }
 
-// round returns round ticks.
-func (s scale) round() (ticks []float64) {
+// roundTicks returns round ticks.
+func (s scale) roundTicks() (ticks []float64) {
 	if !s.log {
 		step := stepUp((s.to - s.from) / 6)
 		for i := math.Ceil(s.from/step - 1e-9); i*step <= s.to*(1+1e-9); i++ {

@@ -26,28 +26,28 @@ const (
 // canvas collects the elements of a drawing.
 type canvas struct{ b strings.Builder }
 
-// num writes a coordinate; a tenth of a unit is enough.
-func num(v float64) string { return trim(strconv.FormatFloat(snap(v), 'f', 1, 64)) }
+// formatNumber writes a coordinate; a tenth of a unit is enough.
+func formatNumber(v float64) string { return trimZeros(strconv.FormatFloat(snapDigits(v), 'f', 1, 64)) }
 
-func trim(s string) string {
+func trimZeros(s string) string {
 	if strings.Contains(s, ".") {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 	}
 	return s
 }
 
-// snap takes away what the last bits of a number differ by between machines: some compute x*y+z in
-// one step.
-func snap(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+// snapDigits takes away what the last bits of a number differ by between machines: some compute
+// x*y+z in one step.
+func snapDigits(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
-func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.b, format+"\n", args...) }
+func (c *canvas) addElement(format string, args ...any) { fmt.Fprintf(&c.b, format+"\n", args...) }
 
 func (c *canvas) drawText(x, y float64, anchor, class, s string) {
-	c.add(`<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`, num(x), num(y), anchor, class, html.EscapeString(s))
+	c.addElement(`<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`, formatNumber(x), formatNumber(y), anchor, class, html.EscapeString(s))
 }
 
 func (c *canvas) drawLine(x1, y1, x2, y2 float64, class string) {
-	c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, num(x1), num(y1), num(x2), num(y2), class)
+	c.addElement(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, formatNumber(x1), formatNumber(y1), formatNumber(x2), formatNumber(y2), class)
 }
 
 // style is what every drawing has, so that it needs no other file. Letters are larger on a
@@ -62,19 +62,19 @@ const style = `<style>
 @media(max-width:560px){.plot text,.plot .label{font-size:13.5px}.plot .tick{font-size:13px}.plot .reft,.plot .val{font-size:12.5px}}
 </style>`
 
-// begin writes what comes before the elements.
-func (c *canvas) begin(title, desc string, height float64) {
-	c.add(`<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" role="img" aria-label="%s">`,
-		width, num(height), html.EscapeString(title))
-	c.add("<title>%s</title>", html.EscapeString(title))
+// beginCanvas writes what comes before the elements.
+func (c *canvas) beginCanvas(title, desc string, height float64) {
+	c.addElement(`<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" role="img" aria-label="%s">`,
+		width, formatNumber(height), html.EscapeString(title))
+	c.addElement("<title>%s</title>", html.EscapeString(title))
 	if desc != "" {
-		c.add("<desc>%s</desc>", html.EscapeString(desc))
+		c.addElement("<desc>%s</desc>", html.EscapeString(desc))
 	}
-	c.add("%s", style)
+	c.addElement("%s", style)
 }
 
-func (c *canvas) end() string {
-	c.add("</svg>")
+func (c *canvas) endCanvas() string {
+	c.addElement("</svg>")
 	return c.b.String()
 }
 
@@ -89,7 +89,7 @@ var fallbacks = [...]string{
 // Colours is how many series have a colour of their own.
 const Colours = len(fallbacks)
 
-func colour(i int) string {
+func colourOf(i int) string {
 	i %= Colours
 	return fmt.Sprintf("var(--plot-%d,%s)", i, fallbacks[i])
 }
@@ -97,21 +97,21 @@ func colour(i int) string {
 // drawMark draws the mark of a series at a place; note is shown when pointed at.
 func (c *canvas) drawMark(series int, x, y float64, note string) {
 	const r = 3.6
-	fill := fmt.Sprintf(`style="fill:%s"`, colour(series))
+	fill := fmt.Sprintf(`style="fill:%s"`, colourOf(series))
 	if note != "" {
 		note = "<title>" + html.EscapeString(note) + "</title>"
 	}
 	switch series % 5 {
 	case 0:
-		c.add(`<circle cx="%s" cy="%s" r="%s" %s>%s</circle>`, num(x), num(y), num(r), fill, note)
+		c.addElement(`<circle cx="%s" cy="%s" r="%s" %s>%s</circle>`, formatNumber(x), formatNumber(y), formatNumber(r), fill, note)
 	case 1:
-		c.add(`<rect x="%s" y="%s" width="%s" height="%s" %s>%s</rect>`, num(x-r+.3), num(y-r+.3), num(2*r-.6), num(2*r-.6), fill, note)
+		c.addElement(`<rect x="%s" y="%s" width="%s" height="%s" %s>%s</rect>`, formatNumber(x-r+.3), formatNumber(y-r+.3), formatNumber(2*r-.6), formatNumber(2*r-.6), fill, note)
 	case 2:
-		c.add(`<path d="M%s %sl%s %sh%sz" %s>%s</path>`, num(x), num(y-r-.8), num(r+.6), num(2*r), num(-2*r-1.2), fill, note)
+		c.addElement(`<path d="M%s %sl%s %sh%sz" %s>%s</path>`, formatNumber(x), formatNumber(y-r-.8), formatNumber(r+.6), formatNumber(2*r), formatNumber(-2*r-1.2), fill, note)
 	case 3:
-		c.add(`<path d="M%s %sl%s %sl%s %sl%s %sz" %s>%s</path>`, num(x), num(y-r-1), num(r+1), num(r+1), num(-r-1), num(r+1), num(-r-1), num(-r-1), fill, note)
+		c.addElement(`<path d="M%s %sl%s %sl%s %sl%s %sz" %s>%s</path>`, formatNumber(x), formatNumber(y-r-1), formatNumber(r+1), formatNumber(r+1), formatNumber(-r-1), formatNumber(r+1), formatNumber(-r-1), formatNumber(-r-1), fill, note)
 	default:
-		c.add(`<path d="M%s %sh%sl%s %sz" %s>%s</path>`, num(x-r-.6), num(y-r+.4), num(2*r+1.2), num(-r-.6), num(2*r), fill, note)
+		c.addElement(`<path d="M%s %sh%sl%s %sz" %s>%s</path>`, formatNumber(x-r-.6), formatNumber(y-r+.4), formatNumber(2*r+1.2), formatNumber(-r-.6), formatNumber(2*r), fill, note)
 	}
 }
 
@@ -135,20 +135,20 @@ func legendRows(entries []entry) (rows [][]entry) {
 	return rows
 }
 
-// legend draws the rows below y.
-func (c *canvas) legend(rows [][]entry, y float64, lines bool) {
+// drawLegend draws the rows below y.
+func (c *canvas) drawLegend(rows [][]entry, y float64, lines bool) {
 	for _, row := range rows {
 		x := float64(left)
 		for _, e := range row {
-			c.add(`<g class="key" data-series="%s">`, html.EscapeString(e.name))
+			c.addElement(`<g class="key" data-series="%s">`, html.EscapeString(e.name))
 			if lines {
-				c.add(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="curve" style="stroke:%s"/>`, num(x), num(y-4), num(x+22), num(y-4), colour(e.series))
+				c.addElement(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="curve" style="stroke:%s"/>`, formatNumber(x), formatNumber(y-4), formatNumber(x+22), formatNumber(y-4), colourOf(e.series))
 				c.drawMark(e.series, x+11, y-4, "")
 			} else {
-				c.add(`<rect x="%s" y="%s" width="14" height="10" rx="2" style="fill:%s"/>`, num(x+8), num(y-9), colour(e.series))
+				c.addElement(`<rect x="%s" y="%s" width="14" height="10" rx="2" style="fill:%s"/>`, formatNumber(x+8), formatNumber(y-9), colourOf(e.series))
 			}
 			c.drawText(x+legendGap-3, y, "start", "label", e.name)
-			c.add("</g>")
+			c.addElement("</g>")
 			x += legendGap + charWidth*float64(len([]rune(e.name))) + 10
 		}
 		y += lineHeight

@@ -77,9 +77,9 @@ const goNet = "net"
 // goControls are the controls of the connections of direct sockets, which are Go's here.
 var goControls = map[string]string{"ds": goNet, "ds-exn": "net-exn"}
 
-// control returns what a row of a part is compared with, everywhere: the path that it names, or
+// controlOf returns what a row of a part is compared with, everywhere: the path that it names, or
 // for connections of Go that of Go. nil: it was not measured.
-func (d *Data) control(part string, r *result.Row) *result.Row {
+func (d *Data) controlOf(part string, r *result.Row) *result.Row {
 	name := r.Control
 	if other := goControls[r.Path]; part == PartCRR && other != "" {
 		name = other
@@ -87,12 +87,12 @@ func (d *Data) control(part string, r *result.Row) *result.Row {
 	return result.Find(d.rowsOfPart(part), func(c result.Row) bool { return c.Path == name && c.Size == r.Size && c.Measure == r.Measure })
 }
 
-// times says how many times as good as its control a row of a part is. Either may be nil.
-func (d *Data) times(part string, r *result.Row) result.Times {
+// timesControl says how many times as good as its control a row of a part is. Either may be nil.
+func (d *Data) timesControl(part string, r *result.Row) result.Times {
 	if r == nil {
 		return result.Times{}
 	}
-	control := d.control(part, r)
+	control := d.controlOf(part, r)
 	if control == nil {
 		return result.Times{}
 	}
@@ -105,8 +105,8 @@ func (d *Data) times(part string, r *result.Row) result.Times {
 	return result.TimesOf(r.Unit, values(r), values(control))
 }
 
-// noisy counts the figures that should not be believed, and all.
-func (d *Data) noisy() (n, of int) {
+// countNoisy counts the figures that should not be believed, and all.
+func (d *Data) countNoisy() (n, of int) {
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
 			of++
@@ -118,8 +118,8 @@ func (d *Data) noisy() (n, of int) {
 	return n, of
 }
 
-// cores says how far the CPUs were from each other, all the time.
-func (d *Data) cores() string {
+// coreDistance says how far the CPUs were from each other, all the time.
+func (d *Data) coreDistance() string {
 	seen := map[string]bool{}
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {
@@ -132,7 +132,7 @@ func (d *Data) cores() string {
 	return d.Distance.Cores
 }
 
-func (d *Data) started() time.Time {
+func (d *Data) startTime() time.Time {
 	t, _ := time.Parse(time.RFC3339, d.Machine.Date) // of our own making; else the zero time
 	return t
 }
@@ -219,9 +219,9 @@ func (d *Data) AddMPI(rows []result.Row) {
 	}
 }
 
-// how says with which settings the rows of a part were measured, from the rows: ""
+// settingsText says with which settings the rows of a part were measured, from the rows: ""
 // if there are none.
-func (p Part) how() string {
+func (p Part) settingsText() string {
 	if len(p.Rows) == 0 {
 		return ""
 	}

@@ -25,7 +25,7 @@ const (
 	halfTrip = "half round trip (" + micros + ")"
 )
 
-// figure is a figure of the page.
+// reportFigure is a figure of the page.
 type reportFigure struct {
 	ID     string // anchor
 	Title  string
@@ -56,23 +56,23 @@ const settingColour = 7
 // value takes from a row what is drawn, with the extremes of the runs.
 type value func(r result.Row) (v, low, high float64)
 
-// scaled is the median times a factor.
-func scaled(factor float64) value {
+// scaledMedian is the median times a factor.
+func scaledMedian(factor float64) value {
 	return func(r result.Row) (float64, float64, float64) {
 		return r.Median * factor, r.Min * factor, r.Max * factor
 	}
 }
 
-// quartiles is the median, with the quartiles of all operations for extremes.
-func quartiles(r result.Row) (v, low, high float64) {
+// medianAndQuartiles is the median, with the quartiles of all operations for extremes.
+func medianAndQuartiles(r result.Row) (v, low, high float64) {
 	if r.P25 == nil || r.P75 == nil {
 		return r.Median, r.Min, r.Max
 	}
 	return r.Median, *r.P25, *r.P75
 }
 
-// series makes a line for each path of a part.
-func (d *Data) series(part string, v value) (list []svgplot.Series) {
+// makeSeries makes a line for each path of a part.
+func (d *Data) makeSeries(part string, v value) (list []svgplot.Series) {
 	for _, r := range d.rowsOfPart(part) {
 		i := slices.IndexFunc(list, func(s svgplot.Series) bool { return s.Name == r.Path })
 		if i < 0 {
@@ -85,17 +85,17 @@ func (d *Data) series(part string, v value) (list []svgplot.Series) {
 	return list
 }
 
-// lines draws a part over message size, both axes logarithmic.
-func (d *Data) lines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
+// drawLines draws a part over message size, both axes logarithmic.
+func (d *Data) drawLines(part, title, unit string, v value, refs ...svgplot.Ref) chart {
 	l := svgplot.Lines{
 		Title: title, X: svgplot.Axis{Label: "message size (bytes)", Log: true, Format: display.Size},
-		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.series(part, v), Refs: refs,
+		Y: svgplot.Axis{Label: unit, Log: true}, Series: d.makeSeries(part, v), Refs: refs,
 	}
 	return chart{title, template.HTML(l.SVG())}
 }
 
-// bars draws a part at one size.
-func (d *Data) bars(part, title, unit string, log bool, v value) chart {
+// drawBars draws a part at one size.
+func (d *Data) drawBars(part, title, unit string, log bool, v value) chart {
 	b := svgplot.Bars{Title: title, X: svgplot.Axis{Label: unit, Log: log}}
 	for _, r := range d.rowsOfPart(part) {
 		y, low, high := v(r)
@@ -133,7 +133,7 @@ var figures = []struct {
 		[]drawing{
 			overSize(PartLatency, "1 to 2048 bytes", halfTrip, svgplot.Ref{Y: thesisEXN, Label: "thesis, EXN: 5.7"}, svgplot.Ref{Y: thesisDS, Label: "thesis, AF_EXTL: 0.85"}),
 			{PartIdle, func(d *Data) chart {
-				return d.bars(PartIdle, "64 bytes after a rest; half of the round trips lie between the marks", halfTrip, false, quartiles)
+				return d.drawBars(PartIdle, "64 bytes after a rest; half of the round trips lie between the marks", halfTrip, false, medianAndQuartiles)
 			}},
 		}, ""},
 	{"fig-5-29", "CPU time (figure 5.29)",
@@ -150,7 +150,7 @@ var figures = []struct {
 		"Longer is faster. A connection for one request stays on TCP. Direct sockets are Go's here: net is their control, and net-exn over exn0.",
 		[]drawing{atSize(PartCRR, "64 bytes each way", "connections a second")}, ""},
 	{"programs", "Real programs under exn-run", "How many times as fast unmodified programs on loopback are with exn-run, in the same round; the marks are the middle half of the rounds.",
-		[]drawing{{PartPrograms, (*Data).speedups}}, ""},
+		[]drawing{{PartPrograms, (*Data).drawSpeedups}}, ""},
 }
 
 // drawing is a chart of a part. A chart without an SVG is left out.
@@ -161,16 +161,16 @@ type drawing struct {
 
 // overSize draws the medians of a part over message size.
 func overSize(part, title, unit string, refs ...svgplot.Ref) drawing {
-	return drawing{part, func(d *Data) chart { return d.lines(part, title, unit, scaled(1), refs...) }}
+	return drawing{part, func(d *Data) chart { return d.drawLines(part, title, unit, scaledMedian(1), refs...) }}
 }
 
 // atSize draws the medians of a part at its one size.
 func atSize(part, title, unit string) drawing {
-	return drawing{part, func(d *Data) chart { return d.bars(part, title, unit, false, scaled(1)) }}
+	return drawing{part, func(d *Data) chart { return d.drawBars(part, title, unit, false, scaledMedian(1)) }}
 }
 
-// drawn returns the figures of what was measured.
-func (d *Data) drawn() (list []reportFigure) {
+// drawnFigures returns the figures of what was measured.
+func (d *Data) drawnFigures() (list []reportFigure) {
 	for _, f := range figures {
 		v := reportFigure{ID: f.id, Title: f.title, Says: f.says}
 		var drawings []drawing
@@ -188,7 +188,7 @@ func (d *Data) drawn() (list []reportFigure) {
 			}
 			if !slices.Contains(seen, g.part) {
 				seen = append(seen, g.part)
-				d.describe(&v, g.part)
+				d.describeFigure(&v, g.part)
 			}
 		}
 		if f.mpi != "" && !d.hasMPI(f.mpi) {
@@ -212,8 +212,8 @@ func (d *Data) hasMPI(measure string) bool {
 	return slices.ContainsFunc(mpis, func(m mpi) bool { return d.rowsOfPart(m.name+measure) != nil })
 }
 
-// describe adds to a figure how a part was measured, and what went wrong.
-func (d *Data) describe(f *reportFigure, id string) {
+// describeFigure adds to a figure how a part was measured, and what went wrong.
+func (d *Data) describeFigure(f *reportFigure, id string) {
 	for _, p := range d.Parts {
 		if p.ID != id {
 			continue
@@ -221,7 +221,7 @@ func (d *Data) describe(f *reportFigure, id string) {
 		if p.Note != "" {
 			f.Notes = append(f.Notes, p.Note)
 		}
-		if how := p.how(); how != "" {
+		if how := p.settingsText(); how != "" {
 			f.How = append(f.How, how)
 		}
 	}
@@ -236,15 +236,15 @@ type speedup struct {
 func (d *Data) programPairs() (list []speedup) {
 	rows := d.rowsOfPart(PartPrograms)
 	for i := range rows {
-		if tcp := d.control(PartPrograms, &rows[i]); tcp != nil && rows[i].Path != tcp.Path {
-			list = append(list, speedup{d.times(PartPrograms, &rows[i]), tcp, &rows[i]})
+		if tcp := d.controlOf(PartPrograms, &rows[i]); tcp != nil && rows[i].Path != tcp.Path {
+			list = append(list, speedup{d.timesControl(PartPrograms, &rows[i]), tcp, &rows[i]})
 		}
 	}
 	return list
 }
 
-// speedups draws them.
-func (d *Data) speedups() chart {
+// drawSpeedups draws them.
+func (d *Data) drawSpeedups() chart {
 	b := svgplot.Bars{
 		Title: "Direct sockets instead of TCP", X: svgplot.Axis{Label: "times as fast as TCP over loopback", Log: true, Format: result.TimesText},
 		Refs: []svgplot.Ref{{Y: 1, Label: "as TCP"}},
@@ -283,8 +283,8 @@ var summaries = []struct {
 	{"CPU s/GB, 64 KiB", PartStream1, 64 << 10, func(r result.Row) *float64 { return r.CPUPerGB }},
 }
 
-// summary returns the table of the paths at the usual sizes.
-func (d *Data) summary() (titles []string, rows []summaryRow) {
+// summaryTable returns the table of the paths at the usual sizes.
+func (d *Data) summaryTable() (titles []string, rows []summaryRow) {
 	var names []string
 	for _, s := range summaries {
 		titles = append(titles, s.title)
@@ -311,14 +311,14 @@ func (d *Data) summary() (titles []string, rows []summaryRow) {
 // summaryOf is the cell of a row: its median, or a further figure of it.
 func (d *Data) summaryOf(part string, r *result.Row, further func(result.Row) *float64) summaryCell {
 	if further == nil {
-		return summaryCell{display.Number(r.Median), d.times(part, r).String(), r.Noisy}
+		return summaryCell{display.Number(r.Median), d.timesControl(part, r).String(), r.Noisy}
 	}
 	v := further(*r)
 	if v == nil {
 		return summaryCell{}
 	}
 	c := summaryCell{Value: display.Number(*v), Noisy: r.Noisy}
-	if control := d.control(part, r); control != nil {
+	if control := d.controlOf(part, r); control != nil {
 		if of := further(*control); of != nil {
 			c.Ratio = result.TimesOf(lessIsBetter, []float64{*v}, []float64{*of}).String()
 		}

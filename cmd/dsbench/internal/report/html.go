@@ -21,11 +21,11 @@ var reportTemplate string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"figure": display.Figure, "unit": unitText, "micro": microText, "optional": result.Optional, "percent": display.Percent, "bytes": func(n int) string { return display.Size(float64(n)) },
-	"name": rowName, "breakable": breakable,
+	"name": rowName, "breakable": breakableName,
 }).Parse(reportTemplate))
 
-// breakable is the name of a path that a narrow table breaks behind a colon.
-func breakable(name string) template.HTML {
+// breakableName is the name of a path that a narrow table breaks behind a colon.
+func breakableName(name string) template.HTML {
 	return template.HTML(strings.ReplaceAll(html.EscapeString(name), ":", ":<wbr>")) // escaped
 }
 
@@ -45,7 +45,7 @@ type reportView struct {
 
 // Times says how many times as good as its control a row of a part is; "-" if it has none.
 func (v reportView) Times(part string, r result.Row) string {
-	return cmp.Or(v.times(part, &r).String(), "-")
+	return cmp.Or(v.timesControl(part, &r).String(), "-")
 }
 
 // Render makes the page.
@@ -56,13 +56,13 @@ func Render(d *Data) ([]byte, error) {
 	}
 	v := reportView{
 		Data: d, Title: "exnet: TCP/IP over an emulated EXTOLL fabric, measured",
-		When: d.started().Format("2 January 2006, 15:04 MST"), Figures: d.drawn(), JSON: template.JS(text),
-		Warn: d.warnings(), Paths: d.paths(),
+		When: d.startTime().Format("2 January 2006, 15:04 MST"), Figures: d.drawnFigures(), JSON: template.JS(text),
+		Warn: d.listWarnings(), Paths: d.listPaths(),
 	}
-	v.Columns, v.Summary = d.summary()
+	v.Columns, v.Summary = d.summaryTable()
 	m := d.Machine
 	v.About = []string{
-		m.CPU, display.Count(m.CPUs, "CPU"), d.cpus(), "Linux " + m.Kernel, m.Go,
+		m.CPU, display.Count(m.CPUs, "CPU"), d.distanceText(), "Linux " + m.Kernel, m.Go,
 		fmt.Sprintf("%s of %s after %s of warm-up for each figure, interleaved over the paths", display.Count(d.Runs, "run"),
 			spanText(d.Duration), spanText(d.Warmup)),
 		"TCP " + d.TCP, "took " + spanText(d.Took),
@@ -77,17 +77,17 @@ func Render(d *Data) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// cpus says how far they are from each other.
-func (d *Data) cpus() string {
+// distanceText says how far they are from each other.
+func (d *Data) distanceText() string {
 	text := "CPUs " + microText(d.Distance.String())
-	if c := d.cores(); c != d.Distance.Cores {
+	if c := d.coreDistance(); c != d.Distance.Cores {
 		text += "; " + c
 	}
 	return text
 }
 
-// warnings say what a reader has to know before believing anything.
-func (d *Data) warnings() (list []string) {
+// listWarnings lists what a reader has to know before believing anything.
+func (d *Data) listWarnings() (list []string) {
 	if d.Partial != "" {
 		list = append(list, "Not complete: "+d.Partial+".")
 	}
@@ -97,7 +97,7 @@ func (d *Data) warnings() (list []string) {
 	if d.Busy > 0.1 {
 		list = append(list, fmt.Sprintf("Other programs used %s of a CPU when this began.", display.Percent(d.Busy)))
 	}
-	if noisy, of := d.noisy(); noisy > 0 {
+	if noisy, of := d.countNoisy(); noisy > 0 {
 		text := fmt.Sprintf("%d of %d figures are noisy: %s. They are marked.", noisy, of, result.NoiseText())
 		if noisy*4 > of {
 			text += " That is many: repeat it when the machine is quiet."
@@ -110,8 +110,8 @@ func (d *Data) warnings() (list []string) {
 	return list
 }
 
-// paths lists those that the page speaks of, to explain them.
-func (d *Data) paths() (list []paths.Kind) {
+// listPaths lists those that the page speaks of, to explain them.
+func (d *Data) listPaths() (list []paths.Kind) {
 	seen := map[string]bool{}
 	for _, p := range d.Parts {
 		for _, r := range p.Rows {

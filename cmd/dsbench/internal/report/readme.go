@@ -29,7 +29,7 @@ func ReplaceTables(text string, d *Data, source string) (string, error) {
 	if !ok || !ok2 {
 		return "", ErrNoMarks
 	}
-	return before + readmeBegin + "\n" + d.tables(source) + readmeEnd + after, nil
+	return before + readmeBegin + "\n" + d.formatTables(source) + readmeEnd + after, nil
 }
 
 // readmePaths are the rows of the table, and how it calls them.
@@ -53,13 +53,13 @@ var programNames = map[string]string{
 	"iperf3-plain-peer": "iperf3 with a plain TCP peer",
 }
 
-// tables writes the paths and the programs.
-func (d *Data) tables(source string) string {
+// formatTables writes the paths and the programs.
+func (d *Data) formatTables(source string) string {
 	var b strings.Builder
 	m := d.Machine
 	result.Wrap(&b, fmt.Sprintf("%s, %s (%s, Linux %s, %s), cores %s%s. Medians of %s of %s, interleaved; TCP with %s. **×** says how many times as fast as TCP a path is: the median of rounds that run both. %s %s",
-		d.started().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.cores(), d.commitText(),
-		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.quiet()))
+		d.startTime().Format("2 January 2006"), display.Count(m.CPUs, "CPU"), m.CPU, m.Kernel, m.Go, d.coreDistance(), d.commitText(),
+		display.Count(d.Runs, "run"), spanText(d.Duration), d.TCP, result.RangeText(), d.noiseText()))
 	b.WriteString("\n| path | stream, 64 KiB | × | 64 B, half round trip | × | messages of 64 B | × | connections | × |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range readmePaths {
 		stream, latency := d.rowOf(PartStream1, p.name, 64<<10), d.rowOf(PartLatency, p.name, 64)
@@ -68,8 +68,8 @@ func (d *Data) tables(source string) string {
 			continue
 		}
 		fmt.Fprintf(&b, "| `%s`: %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p.name, p.text,
-			figureOf(stream, gbits), d.times(PartStream1, stream), figureOf(latency, micros), d.times(PartLatency, latency),
-			figureOf(rate, "M/s"), d.times(PartRate, rate), figureOf(crr, "/s"), d.times(PartCRR, crr))
+			figureOf(stream, gbits), d.timesControl(PartStream1, stream), figureOf(latency, micros), d.timesControl(PartLatency, latency),
+			figureOf(rate, "M/s"), d.timesControl(PartRate, rate), figureOf(crr, "/s"), d.timesControl(PartCRR, crr))
 	}
 	if pairs := d.programPairs(); len(pairs) > 0 {
 		b.WriteByte('\n')
@@ -102,9 +102,9 @@ func figureOf(r *result.Row, unit string) string {
 	return text
 }
 
-// quiet says how steady the run was: how many of its figures are marked.
-func (d *Data) quiet() string {
-	noisy, all := d.noisy()
+// noiseText says how steady the run was: how many of its figures are marked.
+func (d *Data) noiseText() string {
+	noisy, all := d.countNoisy()
 	if noisy == 0 {
 		return "No figure is noisy."
 	}
@@ -142,6 +142,6 @@ func (d *Data) commitText() string {
 // programsHow says how the programs were measured.
 func (d *Data) programsHow() string {
 	i := slices.IndexFunc(d.Parts, func(p Part) bool { return p.ID == PartPrograms })
-	_, text, _ := strings.Cut(d.Parts[i].how(), ": ")
+	_, text, _ := strings.Cut(d.Parts[i].settingsText(), ": ")
 	return text
 }

@@ -11,11 +11,11 @@ import (
 func TestCores(t *testing.T) {
 	near := coredist.Distance{Cores: coredist.Near, Line: 0.06, HandOver: 1.9}
 	d := &Data{Distance: near, Parts: []Part{{Rows: []result.Row{{Distance: near}, {Distance: near}}}}}
-	if got := d.cpus(); got != "CPUs "+microText(near.String()) {
+	if got := d.distanceText(); got != "CPUs "+microText(near.String()) {
 		t.Errorf("%q", got)
 	}
 	d.Parts[0].Rows[0].Distance = coredist.Distance{Cores: coredist.Far}
-	if got := d.cpus(); !strings.HasSuffix(got, "; near at times and far at others") {
+	if got := d.distanceText(); !strings.HasSuffix(got, "; near at times and far at others") {
 		t.Errorf("%q", got)
 	}
 }
@@ -36,6 +36,6 @@ func FuzzDecode(f *testing.F) {
 		if d.Version != Version {
 			t.Errorf("version %d", d.Version)
 		}
-		d.started()
+		d.startTime()
 	})
 }

@@ -36,7 +36,7 @@ func TestSummary(t *testing.T) {
 		return list
 	}
 	d := dataOf(map[string][]result.Row{PartStream1: rows(gbits, 10, 20), PartLatency: rows("us", 30, 10), PartRate: rows("million/s", 1, 0.5), PartCRR: append(rows("/s", 10, 10), rowOf("net", 64, 10))})
-	titles, summary := d.summary()
+	titles, summary := d.summaryTable()
 	want := []string{"2.0", "3.0", "3.0", "0.50", "1.0", "4.0"}
 	for i, c := range summary[1].Cells {
 		if c.Ratio != want[i] || summary[0].Cells[i].Ratio != "1.0" {
@@ -57,7 +57,7 @@ func ratios(t *testing.T, d *Data) (page map[string][]string, readme map[string]
 		t.Fatal(err)
 	}
 	page, readme = map[string][]string{}, map[string][]string{}
-	titles, rows := d.summary()
+	titles, rows := d.summaryTable()
 	for _, r := range rows {
 		for i, c := range r.Cells {
 			page[titles[i]+" "+r.Path] = []string{c.Ratio}
@@ -74,7 +74,7 @@ func ratios(t *testing.T, d *Data) (page map[string][]string, readme map[string]
 			}
 		}
 	}
-	for line := range strings.Lines(d.tables("x.json")) {
+	for line := range strings.Lines(d.formatTables("x.json")) {
 		if c := strings.Split(line, "|"); len(c) > 4 {
 			readme[c[1]] = c
 		}
@@ -135,7 +135,7 @@ func TestProgramRounds(t *testing.T) {
 	}
 	d := dataOf(map[string][]result.Row{PartPrograms: rows})
 	page, readme := ratios(t, d)
-	drawing := string(d.speedups().SVG)
+	drawing := string(d.drawSpeedups().SVG)
 	for _, want := range []struct{ name, times string }{{"iperf3", "4.0 (2.5 to 4.0)"}, {"sockperf", "40"}} {
 		short, _, _ := strings.Cut(want.times, " ")
 		if got := page[PartPrograms+" "+want.name+", direct"]; len(got) != 1 || got[0] != want.times {
