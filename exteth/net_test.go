@@ -142,7 +142,7 @@ func (net *testNet) checkIdle() {
 	}
 }
 
-// check fails the test unless got are exactly the frames want from src.
+// checkFrames fails the test unless got are exactly the frames want from src.
 func checkFrames(tb testing.TB, got []gotFrame, src fabric.NodeID, want ...[]byte) {
 	tb.Helper()
 	if len(got) != len(want) {

@@ -123,7 +123,7 @@ func (r *rawNode) get(from fabric.NodeID, nla atu.NLA, n int) ([]byte, fabric.St
 	return mem, done.Status
 }
 
-// advert encodes an advert without any check.
+// rawAdvert encodes an advert without any check.
 func rawAdvert(nla atu.NLA, length uint32, off Offload) message {
 	b := binary.BigEndian.AppendUint64(nil, uint64(nla))
 	b = binary.BigEndian.AppendUint32(b, length)

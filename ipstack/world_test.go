@@ -130,7 +130,7 @@ func (n *node) expect(want ...[]byte) {
 	}
 }
 
-// countOf fails unless a counter has grown by want since before.
+// grown fails unless a counter has grown by want since before.
 func (n *node) grown(before Stats, c Counter, want uint64) {
 	n.w.t.Helper()
 	if got := n.Stats()[c] - before[c]; got != want {

@@ -147,7 +147,7 @@ func (b *bundle) ended() bool {
 	return n == 0 && err == nil
 }
 
-// offer offers a bundle for a connection, and returns it with where a refusal goes.
+// offerFor offers a bundle for a connection, and returns it with where a refusal goes.
 func offerFor(t testing.TB, c *client.Client, conn connection) (bundle, chan wire.Reason) {
 	t.Helper()
 	b := newBundle(t, conn.key)

@@ -136,8 +136,7 @@ func (l *lab) nft(n *netns.NS, rules ...string) {
 	}
 }
 
-// inC says that a program's sockets are the C library's, in Go that they are those of
-// directsockets.
+// language says whose a program's sockets are: the C library's, or those of directsockets.
 type language bool
 
 const (

@@ -310,7 +310,7 @@ func (m *mModel) end(w mWorld, i int, node bool, keeps int) mWorld {
 	return w
 }
 
-// steps lists what a program may do.
+// program lists what a program may do.
 func (m *mModel) program(w mWorld, i int) (all []mWorld) {
 	e := &w.ends[i]
 	do := func(f func(w *mWorld, e *mEnd)) {

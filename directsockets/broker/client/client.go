@@ -234,7 +234,7 @@ func (c *Client) MayHaveOffer(bucket, none uint32) (word uint32, may bool) {
 // Stats is the table of the Client's connections. It outlives brokers.
 func (c *Client) Stats() *connstats.Table { return c.stats }
 
-// nextID returns a new id.
+// nextIDLocked returns a new id.
 // +checklocks:c.mu
 func (c *Client) nextIDLocked() uint32 {
 	c.id++

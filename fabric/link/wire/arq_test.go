@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pairOfArqs are two sides with a medium between them that is a list of packets.
+// side is one of two ends of a medium that is a list of packets.
 type side struct {
 	arq
 	sent uint32
