@@ -96,7 +96,8 @@ func (f *farPair) serveSlot(out *farOut, m farMessage) bool {
 }
 
 // takenLocked processes OpFarTaken: of the stream C, B slots are in the far port's flow, or that
-// port has ended.
+// port has ended. What it has sent before may still come, and its end after that. Until then what
+// our port sends goes the same way, and holds up nothing.
 //
 // +checklocks:s.mu
 func (s *Server) takenLocked(f *farNode, m wire.Message) {
@@ -104,17 +105,29 @@ func (s *Server) takenLocked(f *farNode, m wire.Message) {
 	if p == nil {
 		return
 	}
-	before := p.taken.Load()
 	switch {
 	case m.Status != wire.StatusOK:
 		p.handleEvent(pairLost)
+		p.takeSlots(p.sent.Load())
 	case m.B > p.sent.Load():
 		p.handleEvent(pairParted)
-	case m.B > before: // one that had to wait for credit comes after the next
-		p.taken.Store(m.B)
-		if p.sent.Load()-before >= farSlots { // it waits for that, or is about to
-			s.carrier.wakeDriver()
-		}
+	default:
+		p.takeSlots(m.B)
+	}
+}
+
+// takeSlots notes that the far node holds up none of the first n slots any more. The server's lock
+// is held.
+//
+// +checklocksignore: as handleEvent
+func (f *farPair) takeSlots(n uint64) {
+	before := f.taken.Load()
+	if n <= before { // one that had to wait for credit comes after the next
+		return
+	}
+	f.taken.Store(n)
+	if f.sent.Load()-before >= farSlots { // it waits for that, or is about to
+		f.node.server.carrier.wakeDriver()
 	}
 }
 

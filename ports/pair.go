@@ -77,8 +77,8 @@ var pairNext = [pairStates][pairEvents]pairState{
 	pairAsking:     {pairOpened: pairHeard, pairRefused: pairOver, pairFailed: pairOver, pairGone: pairOver, pairParted: pairOver},
 	pairHeard:      {pairGranted: pairPaired, pairGone: pairHeardLast, pairParted: pairOver},
 	pairHeardLast:  {pairParted: pairOver},
-	pairPaired:     {pairGone: pairPairedLast, pairParted: pairEnding, pairLost: pairCut, pairSent: pairOver},
-	pairPairedLast: {pairParted: pairEndingLast, pairLost: pairCut, pairSent: pairOver},
+	pairPaired:     {pairGone: pairPairedLast, pairParted: pairEnding, pairSent: pairOver},
+	pairPairedLast: {pairParted: pairEndingLast, pairSent: pairOver},
 	pairEnding:     {pairLost: pairCut, pairCrowded: pairCut, pairSent: pairOver},
 	pairEndingLast: {pairLost: pairCut, pairCrowded: pairCut, pairSent: pairOver},
 	pairCut:        {pairSent: pairOver},
@@ -92,6 +92,9 @@ func (f *farPair) handleEvent(ev pairEvent) {
 	to := pairNext[from][ev]
 	if to == pairAsking {
 		return
+	}
+	if step := f.node.server.cfg.stepping; step != nil {
+		step(f, ev)
 	}
 	f.state = to
 	if from.lasts() && !to.lasts() {

@@ -34,6 +34,7 @@ const (
 	pForgetsNext        // who waits for the end is not answered
 	pKeepsNext          // who waits for the end is answered although it has ended
 	pEchoes             // the far node is told of an end of which it has told
+	pLostEnds           // a port whose messages nobody takes hears at once that its peer has ended
 	pFaults
 )
 
@@ -99,8 +100,8 @@ type pWorld struct {
 	nodes         [2]pNode
 	downs, giveUp int8
 	// gaveUp: a request was given up, and may still arrive. Then a port may hear of an end without
-	// one, or not of one, and may not be reached.
-	gaveUp bool
+	// one, and may not be reached. untold: the pair went on, and a port may not hear of an end.
+	gaveUp, untold bool
 }
 
 type pModel struct {
@@ -132,6 +133,9 @@ func (m *pModel) on(w *pWorld, i int, p *pPair, ev pairEvent) {
 	n := &w.nodes[i]
 	from := p.state
 	to := pairNext[from][ev]
+	if m.fault == pLostEnds && ev == pairLost && (from == pairPaired || from == pairPairedLast) {
+		to = pairCut
+	}
 	if !p.is || to == pairAsking {
 		return
 	}
@@ -142,8 +146,7 @@ func (m *pModel) on(w *pWorld, i int, p *pPair, ev pairEvent) {
 			if o := &w.nodes[1-i]; p.far == o.port && o.lives && !w.gaveUp {
 				m.fail("node %d: port %d hears of the end of %d, which lives", i, n.port, p.far)
 			}
-			last := from == pairHeardLast || from == pairPairedLast
-			if last && ev == pairParted && n.got[p.far] == 0 && w.nodes[1-i].wrote[p.far] == n.port && !w.gaveUp {
+			if n.got[p.far] == 0 && w.nodes[1-i].wrote[p.far] == n.port && !w.gaveUp {
 				m.fail("node %d: port %d has not heard what port %d wrote", i, n.port, p.far)
 			}
 			n.told, n.granted = 0, 0
@@ -358,7 +361,7 @@ func (m *pModel) next(w pWorld) (all []pWorld) {
 		case n.number > 0 && w.giveUp > 0:
 			c := w
 			c.giveUp--
-			c.gaveUp = true
+			c.gaveUp, c.untold = true, c.untold || !n.pair.asked || n.pair.state != pairAsking
 			add(m.answered(c, i, pMessage{}))
 		}
 		if n.number == 0 {
@@ -431,7 +434,7 @@ func (m *pModel) check(w pWorld) {
 		if n.number != 0 || o.number != 0 {
 			return
 		}
-		if n.lives && n.told != 0 && (!o.lives || o.port != n.told) && !w.gaveUp {
+		if n.lives && n.told != 0 && (!o.lives || o.port != n.told) && !w.untold {
 			m.fail("node %d: port %d has not heard of the end of %d", i, n.port, n.told)
 		}
 		if n.granted != 0 && n.lives && (o.told != n.port || !o.lives) {

@@ -54,6 +54,9 @@ type Config struct {
 	// Members returns the nodes that a message to a multicast group goes to. nil: there are no
 	// groups.
 	Members func(fabric.GroupID) []fabric.NodeID
+
+	// stepping is called before each step of a pair, with the server's lock. nil: tests only.
+	stepping func(f *farPair, ev pairEvent)
 }
 
 // Registers is a register file (thesis 3.2.6). Its methods may be called from many goroutines.
