@@ -56,15 +56,15 @@ func New(dir string) (p *Pairs, err error) {
 		p.maps, err = newMaps("")
 	}
 	if err != nil {
-		return nil, supported(err)
+		return nil, markUnsupported(err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(supported(err), p.Close())
+			err = errors.Join(markUnsupported(err), p.Close())
 			p = nil
 		}
 	}()
-	if p.program, err = p.maps.program(); err != nil {
+	if p.program, err = p.maps.writeProgram(); err != nil {
 		return p, err
 	}
 	root, err := cgroupRoot()
@@ -93,8 +93,8 @@ func attachProgram(cgroup *os.File, program *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// supported marks an error that says that this host cannot.
-func supported(err error) error {
+// markUnsupported marks an error that says that this host cannot.
+func markUnsupported(err error) error {
 	for _, no := range []error{unix.EPERM, unix.ENOSYS, unix.ENODEV, unix.EINVAL, unix.EOPNOTSUPP, ebpf.ErrNotSupported} {
 		if errors.Is(err, no) {
 			return fmt.Errorf("%w: %w", ErrUnsupported, err)

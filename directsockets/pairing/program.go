@@ -121,52 +121,53 @@ func (a *assembly) label(name string) {
 	a.addInstructions(asm.Mov.Reg(asm.R6, asm.R6).WithSymbol(name))
 }
 
-// lookup leaves a pointer to a place of an array in R9, or goes to end; its index is at atIndex.
-func (a *assembly) lookup(in *ebpf.Map, end string) {
+// lookupPlace leaves a pointer to a place of an array in R9, or goes to end; its index is at
+// atIndex.
+func (a *assembly) lookupPlace(in *ebpf.Map, end string) {
 	a.addInstructions(asm.LoadMapPtr(asm.R1, in.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex), asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(asm.R9, asm.R0))
 }
 
-// index writes one made of the register's lowest bits to atIndex.
-func (a *assembly) index(r asm.Register) {
+// writeIndex writes an index made of the register's lowest bits to atIndex.
+func (a *assembly) writeIndex(r asm.Register) {
 	a.addInstructions(asm.And.Imm(r, maxPairs-1), asm.StoreMem(asm.RFP, atIndex, r, asm.Word))
 }
 
-// numbers leaves the numbers of a connection in R7, and the index of their place at atIndex; client
-// and server are the fields that have them.
-func (a *assembly) numbers(client, server int16) {
+// readNumbers leaves the numbers of a connection in R7, and the index of their place at atIndex;
+// client and server are the fields that have them.
+func (a *assembly) readNumbers(client, server int16) {
 	a.addInstructions(asm.LoadMem(asm.R7, asm.R6, client, asm.Word), asm.LoadMem(asm.R1, asm.R6, server, asm.Word), asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Xor.Reg(asm.R2, asm.R1))
-	a.index(asm.R2)
+	a.writeIndex(asm.R2)
 	a.addInstructions(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R7, asm.R1))
 }
 
-// lock takes the place of opened at R9, or goes to end: who has it is another connection's
+// lockPlace takes the place of opened at R9, or goes to end: who has it is another connection's
 // handshake, of which one in 65,536 has the same place.
-func (a *assembly) lock(end string) {
+func (a *assembly) lockPlace(end string) {
 	a.addInstructions(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 1), asm.CmpXchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock), asm.JNE.Imm(asm.R0, 0, end))
 }
 
-func (a *assembly) unlock() {
+func (a *assembly) unlockPlace() {
 	a.addInstructions(asm.Mov.Imm(asm.R1, 0), asm.Xchg.Mem(asm.R9, asm.R1, asm.DWord, openedLock))
 }
 
-// field copies a field of the socket to the value at R9.
-func (a *assembly) field(from, to int16) {
+// copyField copies a field of the socket to the value at R9.
+func (a *assembly) copyField(from, to int16) {
 	a.addInstructions(asm.LoadMem(asm.R1, asm.R6, from, asm.Word), asm.StoreMem(asm.R9, to, asm.R1, asm.Word))
 }
 
-// program writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the cookie
-// of the client's socket, R9 a place.
-func (m maps) program() (*ebpf.Program, error) {
+// writeProgram writes the program. R6 is the socket (struct bpf_sock_ops), R7 the numbers, R8 the
+// cookie of the client's socket, R9 a place.
+func (m maps) writeProgram() (*ebpf.Program, error) {
 	var a assembly
 	a.addInstructions(asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R1, asm.R6, ctxOp, asm.Word),
 		asm.JEq.Imm(asm.R1, opPassiveEstablished, "passive"),
 		asm.JNE.Imm(asm.R1, opActiveEstablished, "end"))
-	m.active(&a)
+	m.writeActive(&a)
 	a.label("passive")
-	m.passive(&a)
+	m.writePassive(&a)
 	a.addInstructions(asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "exn_pairing", Type: ebpf.SockOps, Instructions: a.Instructions, License: "Apache-2.0"})
 	if err != nil {
@@ -175,13 +176,13 @@ func (m maps) program() (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// active is for the side that connected: it takes the place of its numbers.
-func (m maps) active(a *assembly) {
-	a.numbers(ctxSndUna, ctxRcvNxt)
+// writeActive is for the side that connected: it takes the place of its numbers.
+func (m maps) writeActive(a *assembly) {
+	a.readNumbers(ctxSndUna, ctxRcvNxt)
 	a.addInstructions(asm.Mov.Reg(asm.R1, asm.R6), asm.FnGetSocketCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0),
 		asm.FnKtimeGetCoarseNs.Call(), asm.StoreMem(asm.RFP, atNow, asm.R0, asm.DWord))
-	a.lookup(m.opened, "end")
-	a.lock("end")
+	a.lookupPlace(m.opened, "end")
+	a.lockPlace("end")
 	a.addInstructions(asm.LoadMem(asm.R3, asm.RFP, atNow, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R7, "others"),
@@ -194,18 +195,18 @@ func (m maps) active(a *assembly) {
 	a.addInstructions(asm.StoreMem(asm.R9, openedNumbers, asm.R7, asm.DWord).WithSymbol("take"),
 		asm.StoreMem(asm.R9, openedCookie, asm.R8, asm.DWord),
 		asm.StoreMem(asm.R9, openedSince, asm.R3, asm.DWord))
-	a.field(ctxRemotePort, openedPort)
+	a.copyField(ctxRemotePort, openedPort)
 	a.label("taken")
-	a.unlock()
+	a.unlockPlace()
 	a.addInstructions(asm.Ja.Label("end"))
 }
 
-// passive is for the side that listens: it looks for its client's socket, and makes the pair.
-func (m maps) passive(a *assembly) {
-	a.numbers(ctxRcvNxt, ctxSndUna)
-	a.lookup(m.opened, "end")
+// writePassive is for the side that listens: it looks for its client's socket, and makes the pair.
+func (m maps) writePassive(a *assembly) {
+	a.readNumbers(ctxRcvNxt, ctxSndUna)
+	a.lookupPlace(m.opened, "end")
 	a.addInstructions(asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord), asm.JNE.Reg(asm.R1, asm.R7, "end")) // not of this host
-	a.lock("end")
+	a.lockPlace("end")
 	a.addInstructions(asm.Mov.Imm(asm.R8, 0),
 		asm.LoadMem(asm.R1, asm.R9, openedNumbers, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R7, "seen"),
@@ -218,10 +219,10 @@ func (m maps) passive(a *assembly) {
 		asm.StoreMem(asm.R9, openedCookie, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R9, openedSince, asm.R1, asm.DWord))
 	a.label("seen")
-	a.unlock()
+	a.unlockPlace()
 	a.addInstructions(asm.JEq.Imm(asm.R8, 0, "end"), asm.Mov.Reg(asm.R2, asm.R8))
-	a.index(asm.R2)
-	a.lookup(m.pairs, "end")
+	a.writeIndex(asm.R2)
+	a.lookupPlace(m.pairs, "end")
 	a.addInstructions(asm.LoadMem(asm.R0, asm.R9, pairChanges, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R0), asm.And.Imm(asm.R3, 1), asm.JNE.Imm(asm.R3, 0, "end"), // another one is being written
 		asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R1, asm.R0), asm.Add.Imm(asm.R1, 1),
@@ -238,19 +239,19 @@ func (m maps) passive(a *assembly) {
 	}{{asm.FnGetSocketCookie, pairCookie}, {asm.FnGetNetnsCookie, pairNetns}} {
 		a.addInstructions(asm.Mov.Reg(asm.R1, asm.R6), h.of.Call(), asm.StoreMem(asm.R9, h.to, asm.R0, asm.DWord))
 	}
-	a.field(ctxLocalPort, pairLocalPort)
-	a.field(ctxRemotePort, pairRemotePort)
+	a.copyField(ctxLocalPort, pairLocalPort)
+	a.copyField(ctxRemotePort, pairRemotePort)
 	a.addInstructions(asm.StoreMem(asm.R9, pairFirst, asm.R7, asm.Word), asm.Mov.Reg(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32), asm.StoreMem(asm.R9, pairFirst+4, asm.R1, asm.Word))
-	a.field(ctxFamily, pairFamily)
+	a.copyField(ctxFamily, pairFamily)
 	a.addInstructions(asm.JEq.Imm(asm.R1, afInet, "IPv4")) // field leaves it in R1
 	for i := int16(0); i < 16; i += 4 {
-		a.field(ctxLocalIP6+i, pairLocalIP+i)
-		a.field(ctxRemoteIP6+i, pairRemoteIP+i)
+		a.copyField(ctxLocalIP6+i, pairLocalIP+i)
+		a.copyField(ctxRemoteIP6+i, pairRemoteIP+i)
 	}
 	a.addInstructions(asm.Ja.Label("made"))
 	a.label("IPv4")
-	a.field(ctxLocalIP4, pairLocalIP)
-	a.field(ctxRemoteIP4, pairRemoteIP)
+	a.copyField(ctxLocalIP4, pairLocalIP)
+	a.copyField(ctxRemoteIP4, pairRemoteIP)
 	// Only an atomic operation that fetches is ordered after the stores before it: an addition that
 	// does not may be seen before them on arm64.
 	a.addInstructions(asm.Mov.Imm(asm.R1, 1).WithSymbol("made"), asm.FetchAdd.Mem(asm.R9, asm.R1, asm.DWord, pairChanges))

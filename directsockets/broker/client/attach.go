@@ -28,7 +28,7 @@ func (a Attached) Program() string { return a.c.cfg.Program }
 // Connected has the Client ask w from now on. The page stays the broker's. Features of the broker
 // are not passed: all of them are for UDP, which goes by a socket only.
 func (a Attached) Connected(w Way, page *wire.Page, node uint16) {
-	a.c.connected(w, page, wire.Message{Node: node})
+	a.c.onConnected(w, page, wire.Message{Node: node})
 }
 
 // Handle handles a message of the broker. It takes the fds that it keeps.
@@ -36,7 +36,7 @@ func (a Attached) Handle(m wire.Message, fds rpc.Descriptors) error { return a.c
 
 // Ended says that the broker is gone, and lets Close return.
 func (a Attached) Ended() {
-	a.c.disconnected(ErrNoBroker)
+	a.c.onDisconnected(ErrNoBroker)
 	close(a.c.done)
 }
 

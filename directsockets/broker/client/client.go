@@ -258,8 +258,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// connected is called when there is a broker, which has said welcome.
-func (c *Client) connected(w Way, page *wire.Page, welcome wire.Message) {
+// onConnected is called when there is a broker, which has said welcome.
+func (c *Client) onConnected(w Way, page *wire.Page, welcome wire.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.way, c.err = w, nil
@@ -271,8 +271,8 @@ func (c *Client) connected(w Way, page *wire.Page, welcome wire.Message) {
 	c.triedLocked()
 }
 
-// disconnected is called when there is none (any more).
-func (c *Client) disconnected(err error) {
+// onDisconnected is called when there is no broker (any more).
+func (c *Client) onDisconnected(err error) {
 	c.mu.Lock()
 	page := c.page.Swap(nil)
 	claims := c.claims

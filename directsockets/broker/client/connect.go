@@ -37,7 +37,7 @@ func (c *Client) keepConnected(ctx context.Context) {
 	defer close(c.done)
 	retry := firstRetry
 	for knocked := false; ; {
-		w, in, err := c.connect(ctx)
+		w, in, err := c.connectBroker(ctx)
 		if err == nil {
 			began := time.Now()
 			err = c.answerBroker(ctx, w, in)
@@ -48,9 +48,9 @@ func (c *Client) keepConnected(ctx context.Context) {
 		if ctx.Err() != nil {
 			err = wire.ErrClosed
 		}
-		c.disconnected(err)
+		c.onDisconnected(err)
 		if !knocked && c.cfg.Path == "" && os.Getenv(PathEnv) == "" {
-			_ = knock(DoorPath) // or there is no agent
+			_ = knockAt(DoorPath) // or there is no agent
 			knocked = true
 		}
 		select {
@@ -130,14 +130,14 @@ func checkReachable(at place) error {
 	return conn.Close()
 }
 
-// connect finds a broker and greets it.
-func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err error) {
+// connectBroker finds a broker and greets it.
+func (c *Client) connectBroker(ctx context.Context) (w socketWay, in *rpc.Inbound, err error) {
 	var conn *net.UnixConn
 	err = c.cfg.In(func() error {
 		all := []place{{path: c.cfg.Path}}
 		if c.cfg.Path == "" {
 			var err error
-			if all, err = paths(); err != nil {
+			if all, err = brokerPlaces(); err != nil {
 				return err
 			}
 		}
@@ -146,7 +146,7 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err
 			var err error
 			if conn, err = dialBroker(at); err == nil {
 				c.better = ""
-				if root := better(all, at.path); root != nil {
+				if root := betterPlace(all, at.path); root != nil {
 					c.better = root.path
 				}
 				return nil
@@ -180,20 +180,20 @@ func (c *Client) connect(ctx context.Context) (w socketWay, in *rpc.Inbound, err
 		return w, nil, fmt.Errorf("%w: %w", ErrNoBroker, err)
 	}
 	w.version = welcome.Version
-	c.connected(w, page, welcome)
+	c.onConnected(w, page, welcome)
 	return w, in, nil
 }
 
 // dialBroker connects to a socket whose owner can be trusted.
 func dialBroker(at place) (*net.UnixConn, error) {
-	if err := at.check(); err != nil {
+	if err := at.checkPlace(); err != nil {
 		return nil, err
 	}
 	conn, err := net.DialUnix(Network, nil, &net.UnixAddr{Name: at.path, Net: Network}) // it does not wait
 	if err != nil {
 		return nil, err
 	}
-	if err := at.trusted(conn); err != nil {
+	if err := at.checkTrusted(conn); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("%s: %w", at.path, err)
 	}

@@ -9,7 +9,7 @@ import (
 // namespace, or that EXNET_TAP or EXNET_BROKER names, as a Client would find it. ErrNoBroker:
 // there is none, or none that can be trusted.
 func Find() (path string, err error) {
-	all, err := paths()
+	all, err := brokerPlaces()
 	if err != nil {
 		return "", err
 	}
@@ -27,11 +27,11 @@ func Find() (path string, err error) {
 // Better returns the path of a broker that is better than the one at path: root's, of the
 // calling thread's namespace, once it is there. "": there is none.
 func Better(path string) string {
-	all, err := paths()
+	all, err := brokerPlaces()
 	if err != nil {
 		return ""
 	}
-	root := better(all, path)
+	root := betterPlace(all, path)
 	if root == nil || checkReachable(*root) != nil {
 		return ""
 	}

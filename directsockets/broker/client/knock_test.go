@@ -12,7 +12,7 @@ import (
 // A knock is heard, or turned away at once.
 func TestKnock(t *testing.T) {
 	door := filepath.Join(t.TempDir(), "door")
-	if err := knock(door); !errors.Is(err, unix.ENOENT) {
+	if err := knockAt(door); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("without a door: %v", err)
 	}
 	ln, err := net.ListenUnix(Network, &net.UnixAddr{Name: door, Net: Network})
@@ -20,7 +20,7 @@ func TestKnock(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.SetUnlinkOnClose(false)
-	if err := knock(door); err != nil {
+	if err := knockAt(door); err != nil {
 		t.Error(err)
 	}
 	if c, err := ln.AcceptUnix(); err != nil {
@@ -31,7 +31,7 @@ func TestKnock(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := knock(door); !errors.Is(err, unix.ECONNREFUSED) {
+	if err := knockAt(door); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("at a dead agent's door: %v", err)
 	}
 }

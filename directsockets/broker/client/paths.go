@@ -82,9 +82,9 @@ type place struct {
 	root bool // in SystemDir
 }
 
-// paths are where a client of the calling thread's namespace looks for the broker,
+// brokerPlaces are where a client of the calling thread's namespace looks for the broker,
 // in that order.
-func paths() (all []place, err error) {
+func brokerPlaces() (all []place, err error) {
 	if path := os.Getenv(TapEnv); path != "" {
 		all = []place{{path: path, tap: true}}
 	}
@@ -98,9 +98,9 @@ func paths() (all []place, err error) {
 	return append(all, place{path: filepath.Join(SystemDir, name), root: true}, place{path: filepath.Join(UserDir(), name), user: true}), nil
 }
 
-// better is where a broker that is better than the one at path would be: root's, of the namespace
-// of which that is the user's own. nil: nowhere.
-func better(all []place, path string) (root *place) {
+// betterPlace is where a broker that is better than the one at path would be: root's, of the
+// namespace of which that is the user's own. nil: nowhere.
+func betterPlace(all []place, path string) (root *place) {
 	for i, at := range all {
 		if at.root {
 			root = &all[i]
@@ -112,8 +112,8 @@ func better(all []place, path string) (root *place) {
 	return nil
 }
 
-// trusted returns nil if the broker that conn has reached there may be used.
-func (p place) trusted(conn *net.UnixConn) error {
+// checkTrusted returns nil if the broker that conn has reached there may be used.
+func (p place) checkTrusted(conn *net.UnixConn) error {
 	err := caller.Trusted(conn)
 	if !p.root || !errors.Is(err, caller.ErrUntrusted) {
 		return err
@@ -132,8 +132,8 @@ func (p place) ownSocket() bool {
 	return unix.Lstat(p.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
 }
 
-// check says why there can be none.
-func (p place) check() error {
+// checkPlace says why there can be no broker.
+func (p place) checkPlace() error {
 	if !p.user {
 		return nil
 	}

@@ -136,15 +136,15 @@ func (c *Client) noWayLocked() error {
 func (c *Client) handleMessage(m wire.Message, fds rpc.Descriptors) error {
 	switch m.Type {
 	case wire.Grant, wire.Flow:
-		if done := c.claimed(m.ID); done != nil {
+		if done := c.onClaimed(m.ID); done != nil {
 			done(Granted{Key: wire.Key{Client: m.Client, Server: m.Server}, Nonce: m.Nonce, Segment: fds.Take(0), Bell: fds.Take(1), Cookie: m.Cookie}, nil)
 		}
 	case wire.None:
-		if done := c.claimed(m.ID); done != nil {
+		if done := c.onClaimed(m.ID); done != nil {
 			done(Granted{}, ErrNone)
 		}
 	case wire.Refused:
-		if refused := c.refusal(m.ID, m.Reason); refused != nil {
+		if refused := c.onRefusal(m.ID, m.Reason); refused != nil {
 			refused(m.Reason)
 		}
 	default:
@@ -153,7 +153,7 @@ func (c *Client) handleMessage(m wire.Message, fds rpc.Descriptors) error {
 	return nil
 }
 
-func (c *Client) claimed(id uint32) func(Granted, error) {
+func (c *Client) onClaimed(id uint32) func(Granted, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	done := c.claims[id]
@@ -161,7 +161,7 @@ func (c *Client) claimed(id uint32) func(Granted, error) {
 	return done
 }
 
-func (c *Client) refusal(id uint32, why wire.Reason) func(wire.Reason) {
+func (c *Client) onRefusal(id uint32, why wire.Reason) func(wire.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o := c.offers[id]; o != nil {

@@ -70,9 +70,9 @@ func directSince(c *Connection, units uint64) (at time.Time) {
 	return at
 }
 
-// returns is how often a connection went back to TCP. Who goes back says DEMOTE or PAUSE, but where
-// the network is cut.
-func returns(c *Connection) uint64 {
+// countReturns returns how often a connection went back to TCP. Who goes back says DEMOTE or PAUSE,
+// but where the network is cut.
+func countReturns(c *Connection) uint64 {
 	switch n := max(c.Sent.Demote, c.Received.Demote); {
 	case c.UDP: // which counts other things there
 		return 0
@@ -232,7 +232,7 @@ func parseEntry(b []byte) Connection {
 		c.Path, c.RDMA = c.Via.String(), c.Via == PathRDMA
 	}
 	c.RingUsed, c.RingSize = n(16), n(17)&math.MaxUint32
-	c.DirectSince, c.Returns = directSince(&c, n(17)>>32), returns(&c)
+	c.DirectSince, c.Returns = directSince(&c, n(17)>>32), countReturns(&c)
 	c.Sleeps, c.WakeUps, c.SpinHits, c.SpinFails = n(18), n(19), n(20), n(21)
 	return c
 }

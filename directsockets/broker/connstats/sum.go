@@ -69,7 +69,7 @@ func (s *Table) sumLocked(e *Entry) {
 	if Path(e.words[entryFDOff/8].Load()>>(8*(entryPathOff-entryFDOff))&0xff) != PathMemory || count[0].Load()+count[1].Load() == 0 {
 		return
 	}
-	local, remote := e.addrs()
+	local, remote := e.bothAddrs()
 	sum := s.sums[remote]
 	if sum == nil {
 		if len(s.sums) >= min(maxSums, s.n/4) {
@@ -79,8 +79,8 @@ func (s *Table) sumLocked(e *Entry) {
 		if index < 0 {
 			return
 		}
-		sum = &Entry{index: index, words: s.words(index)}
-		sum.begin(EntryInfo{Key: wire.Key{Client: netip.AddrPortFrom(local, 0), Server: netip.AddrPortFrom(remote, 0)}}, modeSum)
+		sum = &Entry{index: index, words: s.entryWords(index)}
+		sum.beginConnection(EntryInfo{Key: wire.Key{Client: netip.AddrPortFrom(local, 0), Server: netip.AddrPortFrom(remote, 0)}}, modeSum)
 		sum.SetPath(PathMemory)
 		s.sums[remote] = sum
 	}
@@ -93,8 +93,8 @@ func (s *Table) sumLocked(e *Entry) {
 	}
 }
 
-// addrs are those of both ends.
-func (e *Entry) addrs() (local, remote netip.Addr) {
+// bothAddrs returns the addresses of both ends.
+func (e *Entry) bothAddrs() (local, remote netip.Addr) {
 	var ends [40]byte
 	for i := range len(ends) / 8 {
 		binary.LittleEndian.PutUint64(ends[8*i:], e.words[entryEndsOff/8+i].Load())

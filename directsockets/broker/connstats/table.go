@@ -250,19 +250,19 @@ func (s *Table) Alloc(info EntryInfo) Entry {
 		e.words = make([]atomic.Uint64, entryLen/8)
 	} else {
 		e.stats = s
-		e.words = s.words(e.index)
+		e.words = s.entryWords(e.index)
 	}
-	e.begin(info, ModeTCP)
+	e.beginConnection(info, ModeTCP)
 	return e
 }
 
-// words are those of an entry.
-func (s *Table) words(index int32) []atomic.Uint64 {
+// entryWords returns the words of an entry.
+func (s *Table) entryWords(index int32) []atomic.Uint64 {
 	return shm.Words(s.seg.Bytes(), statsHeaderLen+int(index)*entryLen, entryLen/8)
 }
 
-// begin makes an entry that of another connection.
-func (e *Entry) begin(info EntryInfo, m Mode) {
+// beginConnection makes the entry that of a new connection.
+func (e *Entry) beginConnection(info EntryInfo, m Mode) {
 	seq := uint32(e.words[0].Load()) | 1
 	e.words[0].Store(uint64(seq)) // it changes hands
 	udp := uint64(0)
