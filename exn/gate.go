@@ -54,8 +54,8 @@ func (i *Interface) sendTo(node fabric.NodeID, b *exteth.TxBuffer) error {
 			return i.holdFrame(hold, node, b)
 		}
 	}
-	i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
-	return i.send(queueKey{node: node}, b)
+	i.showTap(TX, b.Offload, foreign.Private(b.Frame()))
+	return i.sendOrQueue(queueKey{node: node}, b)
 }
 
 // Deliver hands the host a packet as if it had come from a node. It borrows packet until return.
@@ -67,7 +67,7 @@ func (i *Interface) Deliver(src fabric.NodeID, off exteth.Offload, packet []byte
 		etherType = etherTypeIPv6
 	}
 	frame := binary.BigEndian.AppendUint16(append(own[:], from[:]...), etherType)
-	return i.receive(src, off, foreign.Private(append(frame, packet...)))
+	return i.receiveFrame(src, off, foreign.Private(append(frame, packet...)))
 }
 
 // holdFrame gives the Gate's hold function what sends a copy of the frame later: a frame may be
@@ -82,8 +82,8 @@ func (i *Interface) holdFrame(hold func(func()) bool, node fabric.NodeID, b *ext
 			return
 		}
 		b.Class = class
-		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
-		_ = i.send(queueKey{node: node}, b) // a drop is counted
+		i.showTap(TX, b.Offload, foreign.Private(b.Frame()))
+		_ = i.sendOrQueue(queueKey{node: node}, b) // a drop is counted
 		i.Flush()
 	})
 	if !held {

@@ -188,10 +188,10 @@ func New(cfg Config) (*Interface, error) {
 		Buffers:         cfg.Buffers,
 		TransferTimeout: cfg.TransferTimeout,
 		VELO:            cfg.Mailbox,
-		Receiver:        receiverFunc(i.receive),
-		OnCredit:        i.credit,
+		Receiver:        receiverFunc(i.receiveFrame),
+		OnCredit:        i.onCredit,
 		OnPeerDown:      i.linkEnded,
-		OnUnread:        i.unread,
+		OnUnread:        i.onUnread,
 		OnBuffer:        cfg.OnReady,
 		OnWork:          func() { i.veloIRQ.Schedule() },
 	})

@@ -53,8 +53,8 @@ type queue struct {
 	moved    time.Time          // guarded by mu; when the first frame last made progress, or the link ended
 }
 
-// queue returns the queue of a key. It makes the queue on first use.
-func (i *Interface) queue(k queueKey) *queue {
+// queueOf returns the queue of a key. It makes the queue on first use.
+func (i *Interface) queueOf(k queueKey) *queue {
 	if k.group {
 		return &i.group
 	}
@@ -74,7 +74,7 @@ func (i *Interface) queue(k queueKey) *queue {
 // noneQueued reports whether no frame waits for a peer. If so, a frame may be sent to it without
 // overtaking another.
 func (i *Interface) noneQueued(k queueKey) bool {
-	return i.backlog.Load() == 0 || !i.queue(k).held.Load()
+	return i.backlog.Load() == 0 || !i.queueOf(k).held.Load()
 }
 
 // queueLimit is how many frames in one queue stop the interface. It is a quarter of
@@ -165,25 +165,25 @@ func (i *Interface) hasLink(q *queue) bool {
 
 // linkEnded is called by the fabric when the link to a node has ended.
 func (i *Interface) linkEnded(n fabric.NodeID) {
-	q := i.queue(queueKey{node: n})
+	q := i.queueOf(queueKey{node: n})
 	q.mu.Lock()
-	i.unlock(q, i.leaveLocked(q))
+	i.unlockQueue(q, i.leaveLocked(q))
 }
 
-// unreached is called when a frame could not be sent to a node; exteth.Unreached holds for err.
+// onUnreached is called when a frame could not be sent to a node; exteth.Unreached holds for err.
 // It reports whether the frame should wait: the node had a link before, and may have one again.
-func (i *Interface) unreached(n fabric.NodeID, err error) bool {
+func (i *Interface) onUnreached(n fabric.NodeID, err error) bool {
 	if errors.Is(err, fabric.ErrNoRoute) && i.peers.Load(n) == nil {
 		return false
 	}
-	q := i.queue(queueKey{node: n})
+	q := i.queueOf(queueKey{node: n})
 	q.mu.Lock()
 	var dropped []*exteth.TxBuffer
 	if errors.Is(err, fabric.ErrPeerDown) && q.state != queueGone {
 		dropped = i.leaveLocked(q)
 	}
 	waits := q.state == queueAway
-	i.unlock(q, dropped)
+	i.unlockQueue(q, dropped)
 	return waits
 }
 
@@ -205,11 +205,11 @@ func (i *Interface) leaveLocked(q *queue) (dropped []*exteth.TxBuffer) {
 	return dropped
 }
 
-// unread is called by the fabric when a link has ended, with a frame that the peer may not have
+// onUnread is called by the fabric when a link has ended, with a frame that the peer may not have
 // read. The frame waits for the next link, ahead of all frames that were sent later. At most
 // half of the buffers may wait in this way.
-func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
-	q := i.queue(queueKey{node: n})
+func (i *Interface) onUnread(n fabric.NodeID, b *exteth.TxBuffer) {
+	q := i.queueOf(queueKey{node: n})
 	q.mu.Lock()
 	var dropped []*exteth.TxBuffer
 	if q.state != queueGone {
@@ -227,7 +227,7 @@ func (i *Interface) unread(n fabric.NodeID, b *exteth.TxBuffer) {
 	} else {
 		dropped = append(dropped, b)
 	}
-	i.unlock(q, dropped)
+	i.unlockQueue(q, dropped)
 }
 
 // returnLocked moves the queue from queueAway to queueCredit, if it is empty and its peer has a
@@ -257,11 +257,11 @@ func (q *queue) cutLocked(n int) []*exteth.TxBuffer {
 	return cut
 }
 
-// unlock releases q.mu after the queue has changed. Then it counts and frees the dropped frames,
-// and calls OnReady if the interface restarts.
+// unlockQueue releases q.mu after the queue has changed. Then it counts and frees the dropped
+// frames, and calls OnReady if the interface restarts.
 //
 // +checklocksrelease:q.mu
-func (i *Interface) unlock(q *queue, dropped []*exteth.TxBuffer) {
+func (i *Interface) unlockQueue(q *queue, dropped []*exteth.TxBuffer) {
 	ready := i.restartLocked(q)
 	q.mu.Unlock()
 	for _, b := range dropped {
@@ -312,7 +312,7 @@ func (i *Interface) sendQueued(q *queue) {
 		i.sentLocked(q)
 	}
 	q.draining = false
-	i.unlock(q, dropped)
+	i.unlockQueue(q, dropped)
 }
 
 // sentLocked removes the first frame after it was sent or dropped.
@@ -335,13 +335,13 @@ func (i *Interface) restartLocked(q *queue) bool {
 	return i.stopped.Add(-1) == 0
 }
 
-// credit is called by the fabric when a peer has credit again.
-func (i *Interface) credit(n fabric.NodeID) {
+// onCredit is called by the fabric when a peer has credit again.
+func (i *Interface) onCredit(n fabric.NodeID) {
 	if i.backlog.Load() == 0 {
 		return
 	}
-	i.sendQueued(i.queue(queueKey{node: n}))
-	i.sendQueued(i.queue(queueKey{group: true}))
+	i.sendQueued(i.queueOf(queueKey{node: n}))
+	i.sendQueued(i.queueOf(queueKey{group: true}))
 }
 
 // Stopped reports whether a peer without credit stops the interface. The sender
@@ -418,7 +418,7 @@ func (i *Interface) checkQueue(q *queue) (waiting bool) {
 		i.stats.TxStalls.Add(1)
 	}
 	waiting = q.held.Load() && q.state != queueStalled
-	i.unlock(q, dropped)
+	i.unlockQueue(q, dropped)
 	if late || was == queueAway {
 		i.sendQueued(q)
 	}

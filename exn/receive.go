@@ -13,8 +13,8 @@ func (f receiverFunc) ReceiveFrame(src fabric.NodeID, off exteth.Offload, frame 
 	return f(src, off, frame)
 }
 
-func (i *Interface) receive(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
-	i.tapped(RX, off, frame)
+func (i *Interface) receiveFrame(src fabric.NodeID, off exteth.Offload, frame foreign.Frame) error {
+	i.showTap(RX, off, frame)
 	if i.stations != nil && !i.mayEnter(src, frame.Head()) {
 		return nil
 	}

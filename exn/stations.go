@@ -52,14 +52,14 @@ func newStations() *stations {
 	}
 }
 
-func (s *station) aged(now time.Time) bool { return now.UnixNano()-s.seen.Load() > int64(stationAge) }
+func (s *station) isAged(now time.Time) bool { return now.UnixNano()-s.seen.Load() > int64(stationAge) }
 
 // nodeOf returns the node that a station is behind, if known.
 func (t *stations) nodeOf(mac arp.MAC) (fabric.NodeID, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.known[mac]
-	if s == nil || s.aged(t.now()) {
+	if s == nil || s.isAged(t.now()) {
 		return 0, false
 	}
 	return s.node, true
@@ -104,7 +104,7 @@ func (t *stations) sweepLocked(node fabric.NodeID, now time.Time) {
 	}
 	t.swept[node] = now
 	for mac, s := range t.known {
-		if s.node == node && s.aged(now) {
+		if s.node == node && s.isAged(now) {
 			t.dropLocked(mac)
 		}
 	}
@@ -140,7 +140,7 @@ func (t *stations) dropSilent() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for mac, s := range t.known {
-		if s.aged(now) {
+		if s.isAged(now) {
 			t.dropLocked(mac)
 		}
 	}
@@ -176,9 +176,9 @@ func (i *Interface) postForeign(dst arp.MAC, b *exteth.TxBuffer) error {
 	node, ok := i.stations.nodeOf(dst)
 	if !ok {
 		i.stats.TxFlooded.Add(1)
-		return i.send(queueKey{group: true}, b)
+		return i.sendOrQueue(queueKey{group: true}, b)
 	}
-	err := i.send(queueKey{node: node}, b)
+	err := i.sendOrQueue(queueKey{node: node}, b)
 	if exteth.Unreached(err) {
 		i.stations.dropNode(node) // the next frame goes to all nodes
 	}

@@ -44,8 +44,8 @@ func (i *Interface) SetTap(t Tap) {
 	i.tap.Store(&t)
 }
 
-// tapped shows a frame to the tap, if there is one.
-func (i *Interface) tapped(d Direction, off exteth.Offload, frame foreign.Frame) {
+// showTap shows a frame to the tap, if there is one.
+func (i *Interface) showTap(d Direction, off exteth.Offload, frame foreign.Frame) {
 	if t := i.tap.Load(); t != nil {
 		(*t).Frame(d, off, frame)
 	}

@@ -57,13 +57,13 @@ func (i *Interface) Post(b *exteth.TxBuffer) error {
 			i.Free(b)
 			return nil
 		}
-		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
-		return i.send(queueKey{group: true}, b)
+		i.showTap(TX, b.Offload, foreign.Private(b.Frame()))
+		return i.sendOrQueue(queueKey{group: true}, b)
 	}
 	b.Class = classOf(b.Frame())
 	node, err := i.cfg.MACPrefix.Node(dst)
 	if err != nil && i.stations != nil {
-		i.tapped(TX, b.Offload, foreign.Private(b.Frame()))
+		i.showTap(TX, b.Offload, foreign.Private(b.Frame()))
 		return i.postForeign(dst, b)
 	}
 	if err != nil {
@@ -180,21 +180,21 @@ func (i *Interface) groupOf(frame []byte) (fabric.GroupID, bool) {
 	return g, len(i.cfg.NIC.Routes().Members(g)) > 0
 }
 
-// send sends b now, if no frame waits for its peer; otherwise it queues b. The frames
+// sendOrQueue sends b now, if no frame waits for its peer; otherwise it queues b. The frames
 // of all groups go through one queue: none may overtake one that was sent in part,
 // because receivers reassemble the group frames of a node one at a time.
-func (i *Interface) send(to queueKey, b *exteth.TxBuffer) error {
+func (i *Interface) sendOrQueue(to queueKey, b *exteth.TxBuffer) error {
 	if to.group || !i.noneQueued(to) {
-		return i.enqueue(i.queue(to), b)
+		return i.enqueue(i.queueOf(to), b)
 	}
 	err := i.port.Post(to.node, b)
 	switch {
 	case errors.Is(err, exteth.ErrAgain):
 		// The frames that took the peer's credit may not be announced to it yet.
 		i.port.Flush()
-		return i.enqueue(i.queue(to), b)
-	case exteth.Unreached(err) && i.unreached(to.node, err):
-		return i.enqueue(i.queue(to), b)
+		return i.enqueue(i.queueOf(to), b)
+	case exteth.Unreached(err) && i.onUnreached(to.node, err):
+		return i.enqueue(i.queueOf(to), b)
 	case exteth.Unreached(err):
 		i.Free(b)
 	}

@@ -43,7 +43,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 		p.unlockTx()
 		return ErrAgain
 	}
-	p.listen(g, b.sent == 0, skip)
+	p.setAudience(g, b.sent == 0, skip)
 	sent, err := p.sendMessages(&d, frame, b.sent, hasChecksum)
 	b.sent, p.groupFrame = sent, nil
 	if errors.Is(err, ErrAgain) && sent > 0 { // otherwise no receiver knows of the frame
@@ -67,7 +67,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 	return err
 }
 
-// listen sets the audience of a group frame: the members of the group when the frame
+// setAudience sets the audience of a group frame: the members of the group when the frame
 // begins, except the deaf ones. A node that joins later has missed the beginning, and
 // might take the rest for part of another frame. With skip, members without credit
 // become deaf. At the beginning of a frame, deaf members with credit stop being deaf.
@@ -75,7 +75,7 @@ func (p *Port) SendGroup(g fabric.GroupID, b *TxBuffer, skip bool) error {
 // A peer is deaf in all its groups, and a frame to a group without it does not change
 // that. So the sender waits for it once, and not again whenever frames to its groups
 // and to others alternate. The caller holds tx.
-func (p *Port) listen(g fabric.GroupID, begins, skip bool) {
+func (p *Port) setAudience(g fabric.GroupID, begins, skip bool) {
 	if begins {
 		p.audience = p.nic.Routes().Members(g)
 		p.members = len(p.audience)

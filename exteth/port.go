@@ -201,7 +201,7 @@ func Open(n *nic.NIC, cfg Config) (*Port, error) {
 	p.velo.OnCredit(p.onCredit)
 	p.velo.OnPeerDown(func(n fabric.NodeID) {
 		p.cfg.OnPeerDown(n)
-		p.reclaim(p.peers.peerOf(n))
+		p.reclaimLent(p.peers.peerOf(n))
 	})
 	return p, nil
 }

@@ -154,15 +154,15 @@ func (p *Port) receiveAdvert(st velo.Status, payload []byte) (int, bool) {
 		p.stats.RxNoTransfer.Add(1)
 		return 0, false
 	}
-	p.fetch(t, ad)
+	p.fetchFrame(t, ad)
 	return int(ad.Length), true
 }
 
-// fetch GETs a frame into the window of t.
-func (p *Port) fetch(t *transfer, ad Advert) {
+// fetchFrame GETs a frame into the window of t.
+func (p *Port) fetchFrame(t *transfer, ad Advert) {
 	t.off, t.length, t.written, t.delivered = ad.Offload, int(ad.Length), 0, false
 	err := p.rma.Get(rma.GetReq{
-		Local:  p.sink.address(t),
+		Local:  p.sink.addressOf(t),
 		Remote: ad.NLA,
 		Len:    t.length,
 		Node:   t.peer.node,
@@ -185,7 +185,7 @@ func (p *Port) transferDone(t *transfer) {
 	}
 	ad := pr.waiting[0]
 	pr.waiting = append(pr.waiting[:0], pr.waiting[1:]...)
-	p.fetch(t, ad)
+	p.fetchFrame(t, ad)
 }
 
 // PollRMA handles up to budget notifications (path 5b of figure 5.15). It returns how
@@ -200,7 +200,7 @@ func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 		bytes += n.Len
 		switch n.Writer {
 		case rma.Responder:
-			p.fetched(n)
+			p.onFetched(n)
 		case rma.Completer:
 			p.matchTransfer(n)
 		default:
@@ -214,9 +214,9 @@ func (p *Port) PollRMA(budget int) (notifications, bytes int) {
 	return notifications, bytes
 }
 
-// fetched matches a responder notification with the buffer that was read, and
+// onFetched matches a responder notification with the buffer that was read, and
 // frees it.
-func (p *Port) fetched(n rma.Notification) {
+func (p *Port) onFetched(n rma.Notification) {
 	if !p.freeLent(p.peers.peerOf(n.Node), n.Local) {
 		p.stats.Unmatched.Add(1)
 	}
@@ -224,7 +224,7 @@ func (p *Port) fetched(n rma.Notification) {
 
 // matchTransfer matches a completer notification with its transfer.
 func (p *Port) matchTransfer(n rma.Notification) {
-	t := p.sink.match(n)
+	t := p.sink.matchTransfer(n)
 	if t == nil {
 		p.stats.Unmatched.Add(1)
 		return

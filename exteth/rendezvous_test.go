@@ -127,7 +127,7 @@ func TestSinkMatch(t *testing.T) {
 	pr := node.peers.peerOf(2)
 	tr := s.takeTransfer(pr)
 	tr.length = 1000
-	last := rma.LastFragment(s.address(tr), 1000)
+	last := rma.LastFragment(s.addressOf(tr), 1000)
 	good := rma.Notification{Writer: rma.Completer, Command: rma.CommandGet, Node: 2, Len: 1000, Local: last}
 	for _, tt := range []struct {
 		name   string
@@ -145,12 +145,12 @@ func TestSinkMatch(t *testing.T) {
 	} {
 		n := good
 		tt.change(&n)
-		if got := s.match(n); (got == tr) != tt.match || (got == nil) == tt.match {
+		if got := s.matchTransfer(n); (got == tr) != tt.match || (got == nil) == tt.match {
 			t.Errorf("%s: %v", tt.name, got != nil)
 		}
 	}
 	s.putTransfer(tr)
-	if s.match(good) != nil {
+	if s.matchTransfer(good) != nil {
 		t.Error("a transfer that is over matches")
 	}
 	// What still comes into the window afterwards is refused.

@@ -146,7 +146,7 @@ func (p *Port) sendRendezvous(dst fabric.NodeID, b *TxBuffer) error {
 	}
 	p.outstanding.Add(1)
 	ad.NLA = start
-	if err = p.advertise(dst, ad); err == nil {
+	if err = p.sendAdvert(dst, ad); err == nil {
 		p.stats.TxRendezvous.Add(1)
 		p.stats.TxBytes.Add(uint64(ad.Length))
 		return nil
@@ -170,12 +170,12 @@ func (p *Port) sendFailed(dst fabric.NodeID, b *TxBuffer, err error) {
 		return
 	}
 	p.stats.TxNoRoute.Add(1)
-	p.reclaim(p.peers.peerOf(dst))
+	p.reclaimLent(p.peers.peerOf(dst))
 }
 
-// reclaim takes back the buffers lent to a peer that will not GET them: its link has ended, or it
-// is gone. The next link begins with none lent.
-func (p *Port) reclaim(pr *peer) {
+// reclaimLent takes back the buffers lent to a peer that will not GET them: its link has ended, or
+// it is gone. The next link begins with none lent.
+func (p *Port) reclaimLent(pr *peer) {
 	for _, last := range pr.lateLoans(math.MaxInt64) {
 		if b := p.takeBack(pr, last); b != nil {
 			p.stats.TxNotRead.Add(1)
@@ -189,7 +189,7 @@ func (p *Port) reclaim(pr *peer) {
 // and is counted then.
 var errGone = errors.New("exteth: frame lost before it was advertised")
 
-func (p *Port) advertise(dst fabric.NodeID, a Advert) error {
+func (p *Port) sendAdvert(dst fabric.NodeID, a Advert) error {
 	var msg [AdvertLen]byte
 	if _, err := a.AppendBinary(msg[:0]); err != nil {
 		return err

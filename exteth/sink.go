@@ -69,19 +69,19 @@ func (s *sink) putTransfer(t *transfer) {
 	t.next, s.free = s.free, t
 }
 
-func (s *sink) address(t *transfer) atu.NLA {
+func (s *sink) addressOf(t *transfer) atu.NLA {
 	return s.region.NLA() + atu.NLA(t.window)*MaxFrame
 }
 
-// match returns the transfer whose last RMA packet went to the notification's
+// matchTransfer returns the transfer whose last RMA packet went to the notification's
 // address, or nil if no such transfer is under way with that node.
-func (s *sink) match(n rma.Notification) *transfer {
+func (s *sink) matchTransfer(n rma.Notification) *transfer {
 	window := uint64(n.Local-s.region.NLA()) / MaxFrame
 	if window >= MaxTransfers {
 		return nil
 	}
 	t := &s.transfers[window]
-	if t.peer == nil || t.peer.node != n.Node || rma.LastFragment(s.address(t), t.length) != n.Local {
+	if t.peer == nil || t.peer.node != n.Node || rma.LastFragment(s.addressOf(t), t.length) != n.Local {
 		return nil
 	}
 	return t

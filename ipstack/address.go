@@ -56,7 +56,7 @@ func (s *Stack) AddAddress(p netip.Prefix) error {
 	}
 	s.addRouteLocked(p.Masked(), netip.Addr{})
 	s.hops.forgetAll()
-	s.announce(p.Addr())
+	s.announceAddr(p.Addr())
 	return nil
 }
 

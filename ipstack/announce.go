@@ -9,10 +9,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// announce announces an address on the link, because netstack does not. Peers that
+// announceAddr announces an address on the link, because netstack does not. Peers that
 // knew it with another MAC address (the node came back with another ID) learn of the
 // change at once.
-func (s *Stack) announce(addr netip.Addr) {
+func (s *Stack) announceAddr(addr netip.Addr) {
 	var pkt *stack.PacketBuffer
 	dst := header.EthernetBroadcastAddress
 	if addr.Is4() {

@@ -102,9 +102,9 @@ func newHops(table *arp.Table, prefix arp.Prefix) *hops {
 	}
 }
 
-// begin returns the generation to pass to learn. It is called before the route
+// beginLearn returns the generation to pass to learn. It is called before the route
 // is looked up.
-func (h *hops) begin() uint64 {
+func (h *hops) beginLearn() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.generation
@@ -160,17 +160,17 @@ func (h *hops) flushLocked() {
 	}
 }
 
-// resolved reports whether packets may go to a next hop without asking netstack.
-func (h *hops) resolved(next netip.Addr) bool {
+// isResolved reports whether packets may go to a next hop without asking netstack.
+func (h *hops) isResolved(next netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.next[next]
 	return n != nil && n.resolved && !n.entry.Stale
 }
 
-// sent counts a packet to dst, whose next hop is stale, so that Probe probes that. It returns false
-// if the packet has to pass through netstack.
-func (h *hops) sent(dst []byte) bool {
+// countSent counts a packet to dst, whose next hop is stale, so that Probe probes that. It
+// returns false if the packet has to pass through netstack.
+func (h *hops) countSent(dst []byte) bool {
 	d := lateOf(dst)
 	h.mu.Lock()
 	fast := h.countLocked(d)
@@ -202,8 +202,8 @@ func (h *hops) countLocked(d late) bool {
 	return true
 }
 
-// probe returns the next hops to probe.
-func (h *hops) probe() (due []netip.Addr) {
+// takeDue returns the next hops to probe.
+func (h *hops) takeDue() (due []netip.Addr) {
 	if !h.some.Load() {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (h *hops) setState(e stack.NeighborEntry) {
 	if !ok {
 		return
 	}
-	entry, resolved := h.entry(e)
+	entry, resolved := h.tableEntry(e)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.next[addr]
@@ -255,11 +255,11 @@ func (h *hops) setState(e stack.NeighborEntry) {
 	}
 }
 
-// entry returns the table entry of a neighbour, or false if packets must pass through
+// tableEntry returns the table entry of a neighbour, or false if packets must pass through
 // netstack first. A MAC address that belongs to no node takes the slow path, where the
 // link refuses it.
-func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
-	if !usable(e.State) || len(e.LinkAddr) != len(arp.MAC{}) {
+func (h *hops) tableEntry(e stack.NeighborEntry) (arp.Entry, bool) {
+	if !isUsable(e.State) || len(e.LinkAddr) != len(arp.MAC{}) {
 		return arp.Entry{}, false
 	}
 	mac := arp.MAC([]byte(e.LinkAddr))
@@ -267,9 +267,9 @@ func (h *hops) entry(e stack.NeighborEntry) (arp.Entry, bool) {
 	return arp.Entry{Node: node, MAC: mac, Stale: e.State == stack.Stale}, err == nil
 }
 
-// usable reports whether packets may go to a neighbour in state s without passing through
-// netstack. In STALE, the neighbour is probed after they have left (sent).
-func usable(s stack.NeighborState) bool {
+// isUsable reports whether packets may go to a neighbour in state s without passing through
+// netstack. In STALE, the neighbour is probed after they have left (countSent).
+func isUsable(s stack.NeighborState) bool {
 	switch s {
 	case stack.Reachable, stack.Stale, stack.Delay, stack.Probe, stack.Static:
 		return true

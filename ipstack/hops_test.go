@@ -31,11 +31,11 @@ func TestHopsMove(t *testing.T) {
 	for hop := range hops {
 		news(hop, stack.Reachable)
 	}
-	h.setHop(h.begin(), dst, hops[0])
+	h.setHop(h.beginLearn(), dst, hops[0])
 	if got := via(); got != 0 {
 		t.Fatalf("by hop %d, want 0", got)
 	}
-	h.setHop(h.begin(), dst, hops[1])
+	h.setHop(h.beginLearn(), dst, hops[1])
 	for _, s := range []stack.NeighborState{stack.Stale, stack.Reachable, stack.Unreachable} {
 		if news(0, s); via() != 1 {
 			t.Errorf("by hop %d, want 1, when hop 0 is %v", via(), s)

@@ -93,7 +93,7 @@ func TestLendUnresolved(t *testing.T) {
 	w := newWorld(t, false)
 	a, b := w.add(1, "10.2.0.1/24"), w.add(2, "10.2.0.2/24")
 	p := udpPacket(ipSpec{src: "10.2.0.1", dst: "10.2.0.2"}, pattern(64))
-	route, terr := a.route(p)
+	route, terr := a.findRoute(p)
 	if terr != nil {
 		t.Fatal(terr)
 	}

@@ -46,8 +46,8 @@ func (m *members) expireDue(clock tcpip.Clock) {
 	now := clock.Now()
 	query, next := m.Tick(now)
 	if query {
-		for _, q := range m.Queries(m.s.querier()) {
-			m.s.query(q)
+		for _, q := range m.Queries(m.s.querierAddr()) {
+			m.s.queryMembers(q)
 		}
 	}
 	m.mu.Lock()
@@ -93,10 +93,10 @@ func (m *members) takesOwn(pkt *stack.PacketBuffer) bool {
 	return m.isReport(v.AsSlice()[len(pkt.LinkHeader().Slice()):])
 }
 
-// querier returns the source address of MLD queries, or the zero Addr without IPv6.
+// querierAddr returns the source address of MLD queries, or the zero Addr without IPv6.
 // No node has this address: its MAC address would not be locally administered. The
 // node's own address would not do, as netstack drops packets from it.
-func (s *Stack) querier() netip.Addr {
+func (s *Stack) querierAddr() netip.Addr {
 	if !s.ipv6 {
 		return netip.Addr{}
 	}
@@ -106,8 +106,8 @@ func (s *Stack) querier() netip.Addr {
 	return mac.LinkLocal()
 }
 
-// query asks the host, or netstack, for its memberships.
-func (s *Stack) query(p []byte) {
+// queryMembers asks the host, or netstack, for its memberships.
+func (s *Stack) queryMembers(p []byte) {
 	if s.host != nil {
 		_ = s.writeHost(exteth.Offload{}, foreign.Private(p)) // counted; the next one may get through
 		return

@@ -30,7 +30,7 @@ func (s *Stack) Neighbors() []Neighbor {
 			continue // no IPv6, or closed
 		}
 		for _, e := range entries {
-			if n, ok := s.neighbor(e); ok {
+			if n, ok := s.neighborOf(e); ok {
 				all = append(all, n)
 			}
 		}
@@ -39,7 +39,7 @@ func (s *Stack) Neighbors() []Neighbor {
 	return all
 }
 
-func (s *Stack) neighbor(e stack.NeighborEntry) (n Neighbor, ok bool) {
+func (s *Stack) neighborOf(e stack.NeighborEntry) (n Neighbor, ok bool) {
 	if n.Addr, ok = addrOf(e.Addr); !ok {
 		return n, false
 	}

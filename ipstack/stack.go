@@ -91,7 +91,7 @@ func New(cfg Config) (*Stack, error) {
 	s.prefix = arp.Prefix(s.mac[:len(s.prefix)])
 	s.hops = newHops(s.table, s.prefix)
 	s.endpoint = newEndpoint(s)
-	s.net = stack.New(s.options(cfg))
+	s.net = stack.New(s.stackOptions(cfg))
 	if s.host != nil {
 		s.net.SetNFTablesConfigured(true)
 	} else if err := setTCP(s.net, cfg); err != nil {
@@ -117,8 +117,8 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// options returns netstack's configuration.
-func (s *Stack) options(cfg Config) stack.Options {
+// stackOptions returns netstack's configuration.
+func (s *Stack) stackOptions(cfg Config) stack.Options {
 	opts := stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
 			nsarp.NewProtocol,

@@ -110,9 +110,9 @@ func TestHopsForgetWhenFull(t *testing.T) {
 	p := udpPacket(ipSpec{src: "10.2.0.1", dst: "10.2.0.2"}, nil)
 	a.send(p)
 	next := netip.MustParseAddr("10.2.0.2")
-	g := a.hops.begin()
+	g := a.hops.beginLearn()
 	for i := range maxDestinations {
-		a.hops.setHop(a.hops.begin(), netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), next)
+		a.hops.setHop(a.hops.beginLearn(), netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), next)
 	}
 	if n := a.table.Stats().Entries; n > maxDestinations || n == 0 {
 		t.Errorf("%d entries", n)

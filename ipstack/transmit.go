@@ -35,7 +35,7 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 	}
 	p := buf.Packet()
 	if s.fast {
-		if mac, etherType, ok := s.resolve(p, buf.Offload); ok {
+		if mac, etherType, ok := s.resolveHop(p, buf.Offload); ok {
 			putEthernet(buf.Frame(), mac, s.mac, etherType)
 			s.count.inc(FastTx)
 			if err := s.link.Post(buf); err != nil {
@@ -49,15 +49,15 @@ func (s *Stack) FromHost(buf *exteth.TxBuffer) {
 	}
 }
 
-// resolve returns the MAC address of the packet's next hop, if the packet can take the
+// resolveHop returns the MAC address of the packet's next hop, if the packet can take the
 // fast path.
-func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
-	etherType, dst, ok := usual(p)
+func (s *Stack) resolveHop(p []byte, off exteth.Offload) (mac arp.MAC, etherType uint16, ok bool) {
+	etherType, dst, ok := parseUsual(p)
 	if !ok || !checkOffload(off, p, len(p)) || !fitsMTU(off, p, s.mtu) {
 		return mac, 0, false
 	}
 	if e, ok := s.table.Lookup(dst); ok {
-		return e.MAC, etherType, !e.Stale || s.hops.sent(dst)
+		return e.MAC, etherType, !e.Stale || s.hops.countSent(dst)
 	}
 	mac, ok = multicastMAC(dst)
 	return mac, etherType, ok
@@ -66,15 +66,15 @@ func (s *Stack) resolve(p []byte, off exteth.Offload) (mac arp.MAC, etherType ui
 // Probe makes netstack probe the stale neighbours that packets were sent to. The caller of FromHost
 // calls it when it has nothing else to do; no packet waits for it.
 func (s *Stack) Probe() {
-	for _, addr := range s.hops.probe() {
+	for _, addr := range s.hops.takeDue() {
 		_ = s.net.GetLinkAddress(NIC, tcpipAddr(addr), tcpip.Address{}, protocolOf(addr),
 			func(stack.LinkResolutionResult) {}) // netstack tells hops
 	}
 }
 
-// usual returns the EtherType and the destination of a packet that can take the fast
+// parseUsual returns the EtherType and the destination of a packet that can take the fast
 // path: it has no options, and no extension header except a fragment's.
-func usual(p []byte) (etherType uint16, dst []byte, ok bool) {
+func parseUsual(p []byte) (etherType uint16, dst []byte, ok bool) {
 	if len(p) < v4HdrLen {
 		return 0, nil, false
 	}
@@ -154,7 +154,7 @@ func (s *Stack) sendSlow(buf *exteth.TxBuffer) (taken bool) {
 		s.sendGroup(p, off, mac)
 		return false
 	}
-	if _, _, ok := usual(p); !ok || !fit {
+	if _, _, ok := parseUsual(p); !ok || !fit {
 		buf = nil
 	}
 	sent, taken := s.sendRouted(p, off, fit, buf)
@@ -180,7 +180,7 @@ func (s *Stack) mayFragment(p []byte, off exteth.Offload) bool {
 // bypasses netstack's IP layer, which needs a local address and replaces an
 // unspecified source, such as a DHCP or MLD message has.
 func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
-	pkt := s.packet(p, off)
+	pkt := s.packetBuffer(p, off)
 	defer pkt.DecRef()
 	pkt.NetworkProtocolNumber = header.IPv6ProtocolNumber
 	if isIPv4(p) {
@@ -195,8 +195,8 @@ func (s *Stack) sendGroup(p []byte, off exteth.Offload, mac arp.MAC) {
 // nothing and returns sent false. whole is the buffer that p is in, or nil if p must be
 // copied; sendRouted takes it if it returns taken true. It borrows p.
 func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool, whole *exteth.TxBuffer) (sent, taken bool) {
-	generation := s.hops.begin()
-	route, terr := s.route(p)
+	generation := s.hops.beginLearn()
+	route, terr := s.findRoute(p)
 	if terr != nil {
 		return false, false
 	}
@@ -215,17 +215,17 @@ func (s *Stack) sendRouted(p []byte, off exteth.Offload, fit bool, whole *exteth
 		if s.fast {
 			s.hops.setHop(generation, dstOf(route), next)
 		}
-		if whole != nil && s.hops.resolved(next) {
+		if whole != nil && s.hops.isResolved(next) {
 			if taken, terr := s.sendLent(route, whole); taken || terr != nil {
 				s.countError(terr)
 				return true, taken
 			}
 		}
-		if !s.hops.resolved(next) {
+		if !s.hops.isResolved(next) {
 			s.watchNeighbor(route, p)
 		}
 	}
-	pkt := s.packet(p, off)
+	pkt := s.packetBuffer(p, off)
 	defer pkt.DecRef()
 	s.countError(route.WriteHeaderIncludedPacket(pkt))
 	return true, false
@@ -242,8 +242,8 @@ func (s *Stack) countError(terr tcpip.Error) {
 	}
 }
 
-// route finds the route of a packet of the host.
-func (s *Stack) route(p []byte) (*stack.Route, tcpip.Error) {
+// findRoute finds the route of a packet of the host.
+func (s *Stack) findRoute(p []byte) (*stack.Route, tcpip.Error) {
 	var src tcpip.Address
 	proto, dst := header.IPv4ProtocolNumber, tcpip.AddrFromSlice(dstAddr(p))
 	if isIPv4(p) {
@@ -260,8 +260,8 @@ func (s *Stack) route(p []byte) (*stack.Route, tcpip.Error) {
 	return route, terr
 }
 
-// packet copies p into a packet buffer of netstack.
-func (s *Stack) packet(p []byte, off exteth.Offload) *stack.PacketBuffer {
+// packetBuffer copies p into a packet buffer of netstack.
+func (s *Stack) packetBuffer(p []byte, off exteth.Offload) *stack.PacketBuffer {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{
 		ReserveHeaderBytes: int(s.endpoint.MaxHeaderLength()),
 		Payload:            buffer.MakeWithData(p),

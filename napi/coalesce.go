@@ -104,7 +104,7 @@ func (s *Source) dueForPoll(m *moderator, irq bool) bool {
 func (s *Source) timerFired(m *moderator) {
 	s.count.expired.Add(1)
 	m.force.Store(true)
-	s.ctx.schedule(s.bit)
+	s.ctx.scheduleSource(s.bit)
 }
 
 // updateITR recomputes the ITR state at the end of a poll, from the bytes handled
@@ -141,7 +141,7 @@ func (s *Source) SetCoalesce(c Coalesce) error {
 	s.coalesce.Store(&c)
 	s.changed.Store(true)
 	if s.ctx.started.Load()&uint64(s.bit) != 0 {
-		s.ctx.schedule(s.bit) // only the owner of the list may change the moderator
+		s.ctx.scheduleSource(s.bit) // only the owner of the list may change the moderator
 	}
 	return nil
 }

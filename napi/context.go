@@ -97,7 +97,7 @@ func (c *Context) SetMode(m Mode) error {
 			if (old^w)&irqBit != 0 {
 				c.wakeBoth()
 			}
-			c.act(w, act)
+			c.actOn(w, act)
 			return nil
 		}
 	}
@@ -119,13 +119,13 @@ func (c *Context) Run(ctx context.Context) error {
 		}
 		w, act := old.threadAttached()
 		if c.swap(old, w) {
-			c.act(w, act)
+			c.actOn(w, act)
 			break
 		}
 	}
 	defer ctxend.Do(ctx, c.Close)()
 	for {
-		c.waker(word(c.word.Load())).Wait()
+		c.wakerOf(word(c.word.Load())).Wait()
 		w := word(c.word.Load())
 		if w&threadBit != 0 {
 			c.count.threadRuns.Add(1)
@@ -146,7 +146,7 @@ func (c *Context) Close() {
 		old := word(c.word.Load())
 		w, act := old.close()
 		if c.swap(old, w) {
-			c.act(w, act)
+			c.actOn(w, act)
 			break
 		}
 	}
@@ -159,8 +159,8 @@ func (c *Context) Done() <-chan struct{} { return c.done }
 
 func (c *Context) swap(old, w word) bool { return c.word.CompareAndSwap(uint64(old), uint64(w)) }
 
-// act does what the change of the word to w requires.
-func (c *Context) act(w word, a action) {
+// actOn does what the change of the word to w requires.
+func (c *Context) actOn(w word, a action) {
 	switch a {
 	case actRun:
 		c.count.inlineRuns.Add(1)
@@ -183,8 +183,8 @@ func (c *Context) endClosed() {
 	close(c.done)
 }
 
-// waker returns what Run's goroutine waits for in the mode of w.
-func (c *Context) waker(w word) Event {
+// wakerOf returns what Run's goroutine waits for in the mode of w.
+func (c *Context) wakerOf(w word) Event {
 	if w&irqBit != 0 {
 		return c.cfg.Event
 	}
@@ -193,7 +193,7 @@ func (c *Context) waker(w word) Event {
 
 // wakeRun wakes Run's goroutine, which owns the poll list since the word became w. If
 // the mode has changed since, SetMode has signalled both events.
-func (c *Context) wakeRun(w word) { c.waker(w).Signal() }
+func (c *Context) wakeRun(w word) { c.wakerOf(w).Signal() }
 
 // wakeBoth makes Run's goroutine look at the word, whichever event it waits for.
 func (c *Context) wakeBoth() {
@@ -201,17 +201,17 @@ func (c *Context) wakeBoth() {
 	c.cfg.Event.Signal()
 }
 
-// schedule puts a source on the poll list, and runs the list if it becomes its owner.
-func (c *Context) schedule(bit word) {
+// scheduleSource puts a source on the poll list, and runs the list if it becomes its owner.
+func (c *Context) scheduleSource(bit word) {
 	for {
 		old := word(c.word.Load())
 		w, act := old.schedule(bit, c.inline)
 		if w == old || c.swap(old, w) {
-			c.act(w, act)
+			c.actOn(w, act)
 			return
 		}
 	}
 }
 
-// requeue puts a source back on the poll list. The caller owns the list.
-func (c *Context) requeue(bit word) { c.word.Or(uint64(bit)) }
+// requeueSource puts a source back on the poll list. The caller owns the list.
+func (c *Context) requeueSource(bit word) { c.word.Or(uint64(bit)) }

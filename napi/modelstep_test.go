@@ -281,7 +281,7 @@ func (g *proc) busyNext() {
 	}
 }
 
-// act is Context.act.
+// act is Context.actOn.
 func (sc *scenario) act(s *mstate, g *proc, a action) {
 	switch a {
 	case actNone:
@@ -296,7 +296,7 @@ func (sc *scenario) act(s *mstate, g *proc, a action) {
 	}
 }
 
-// lineOf is Context.waker.
+// lineOf is Context.wakerOf.
 func lineOf(w word) uint8 {
 	if w&irqBit != 0 {
 		return 1

@@ -26,8 +26,8 @@ func (c *Context) pollLoop(thread bool) {
 			} else if m := s.mod.Load(); m != nil && !s.dueForPoll(m, irq) {
 				continue
 			}
-			work, exhausted := s.poll(irq)
-			over = irq || lim.exceeded(c, work.Frames, exhausted)
+			work, exhausted := s.pollOnce(irq)
+			over = irq || lim.countPoll(c, work.Frames, exhausted)
 			if over && thread && !irq {
 				runtime.Gosched() // as ksoftirqd's cond_resched
 				lim, over = limiter{}, false
@@ -60,8 +60,8 @@ type limiter struct {
 // the frame budget bounds the run.
 const clockEvery = 4
 
-// exceeded counts one poll and reports whether the run must end.
-func (l *limiter) exceeded(c *Context, frames int, exhausted bool) bool {
+// countPoll counts one poll and reports whether the run must end.
+func (l *limiter) countPoll(c *Context, frames int, exhausted bool) bool {
 	l.frames += frames
 	l.polls++
 	if l.frames >= c.cfg.InlineBudget {
@@ -89,7 +89,7 @@ func (c *Context) busyPoll() {
 		frames := 0
 		for s := range c.startedSources {
 			w := s.poller.Poll(s.budget)
-			s.record(w)
+			s.recordWork(w)
 			frames += w.Frames
 		}
 		if total += frames; frames == 0 || total >= c.cfg.InlineBudget {
@@ -103,7 +103,7 @@ func (c *Context) busyPoll() {
 	for s := range c.startedSources {
 		if s.poller.EnableInterrupt() {
 			s.poller.DisableInterrupt()
-			c.requeue(s.bit)
+			c.requeueSource(s.bit)
 		}
 	}
 }

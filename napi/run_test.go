@@ -21,7 +21,7 @@ func handOver(c *Context) { c.word.Or(uint64(aliveBit)) }
 func resume(t *testing.T, c *Context) {
 	t.Helper()
 	select {
-	case <-c.waker(word(c.word.Load())).(token):
+	case <-c.wakerOf(word(c.word.Load())).(token):
 	default:
 		t.Fatal("Run was not woken")
 	}

@@ -68,7 +68,7 @@ type Source struct {
 func (s *Source) Interrupt() {
 	s.count.interrupts.Add(1)
 	s.poller.DisableInterrupt()
-	s.ctx.schedule(s.bit)
+	s.ctx.scheduleSource(s.bit)
 }
 
 // Schedule puts the source on the poll list without an interrupt. A driver
@@ -82,35 +82,35 @@ func (s *Source) Schedule() {
 	if m := s.mod.Load(); m != nil {
 		m.force.Store(true)
 	}
-	s.ctx.schedule(s.bit)
+	s.ctx.scheduleSource(s.bit)
 }
 
-// poll polls the source once. It returns the work done, and whether that used up the
+// pollOnce polls the source once. It returns the work done, and whether that used up the
 // budget. The caller owns the poll list.
-func (s *Source) poll(irq bool) (Work, bool) {
+func (s *Source) pollOnce(irq bool) (Work, bool) {
 	var w Work
 	if irq {
 		w = s.poller.PollFrame()
 	} else {
 		w = s.poller.Poll(s.budget)
 	}
-	s.record(w)
+	s.recordWork(w)
 	if w.Frames >= s.budget && !irq {
 		s.count.exhausted.Add(1)
 		if m := s.mod.Load(); m != nil {
 			m.again = true
 		}
-		s.ctx.requeue(s.bit)
+		s.ctx.requeueSource(s.bit)
 		return w, true
 	}
-	s.complete(irq)
+	s.completePoll(irq)
 	return w, false
 }
 
-// complete unmasks the interrupt and rechecks the unit (napi_complete_done and what
+// completePoll unmasks the interrupt and rechecks the unit (napi_complete_done and what
 // drivers do after it). The source is off the list here, unless it was interrupted
 // meanwhile.
-func (s *Source) complete(irq bool) {
+func (s *Source) completePoll(irq bool) {
 	if m := s.mod.Load(); m != nil {
 		s.updateITR(m)
 	}
@@ -123,10 +123,10 @@ func (s *Source) complete(irq bool) {
 	}
 	s.count.rescheduled.Add(1)
 	s.poller.DisableInterrupt()
-	s.ctx.requeue(s.bit)
+	s.ctx.requeueSource(s.bit)
 }
 
-func (s *Source) record(w Work) {
+func (s *Source) recordWork(w Work) {
 	c := &s.count
 	c.work[min(bits.Len(uint(max(w.Frames, 0))), WorkBuckets-1)].Add(1)
 	if w.Frames > 0 {
