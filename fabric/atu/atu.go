@@ -62,7 +62,7 @@ func New(self fabric.NodeID) *ATU {
 // a. The ATU borrows mem until the region's Close returns. The region is closed
 // to other nodes until Lend.
 func (t *ATU) Register(vpid fabric.VPID, mem []byte, a Access) (*Region, error) {
-	return t.register(&Region{atu: t, vpid: vpid, mem: mem, size: len(mem), access: a})
+	return t.registerRegion(&Region{atu: t, vpid: vpid, mem: mem, size: len(mem), access: a})
 }
 
 // RegisterPages makes a page list accessible as one range of addresses (thesis 3.2.5, 6.4.3): pages
@@ -82,7 +82,7 @@ func (t *ATU) RegisterPages(vpid fabric.VPID, pages [][]byte, first, n int, a Ac
 	if err != nil {
 		return nil, fmt.Errorf("atu: register a page list: %w: %w", fabric.ErrInvalid, err)
 	}
-	r, err := t.register(&Region{atu: t, vpid: vpid, mem: view[first : first+n : first+n], size: n, access: a, view: view, first: first})
+	r, err := t.registerRegion(&Region{atu: t, vpid: vpid, mem: view[first : first+n : first+n], size: n, access: a, view: view, first: first})
 	if err != nil {
 		return nil, errors.Join(err, shm.Scatter(view))
 	}
@@ -95,10 +95,10 @@ func (t *ATU) RegisterDevice(vpid fabric.VPID, d Device, size int, a Access) (*R
 	if d == nil || a != Write {
 		return nil, fmt.Errorf("atu: register device: a device can only be written: %w", fabric.ErrInvalid)
 	}
-	return t.register(&Region{atu: t, vpid: vpid, dev: d, size: size, access: a})
+	return t.registerRegion(&Region{atu: t, vpid: vpid, dev: d, size: size, access: a})
 }
 
-func (t *ATU) register(r *Region) (*Region, error) {
+func (t *ATU) registerRegion(r *Region) (*Region, error) {
 	switch {
 	case !r.vpid.Valid():
 		return nil, fmt.Errorf("atu: register: VPID %d: %w", r.vpid, fabric.ErrInvalid)
@@ -163,7 +163,7 @@ func (w *Window) Release() { w.region.endTransfer() }
 // or refuses it with one of the errors of this package, which all wrap
 // fabric.ErrProtection. The caller must release the window. It does not allocate.
 func (t *ATU) Translate(nla NLA, n int, vpid fabric.VPID, from fabric.NodeID, access Access) (Window, error) {
-	r := t.lookup(nla)
+	r := t.regionAt(nla)
 	if r == nil {
 		t.count.unmapped.Add(1)
 		return Window{}, ErrUnmapped
@@ -180,7 +180,7 @@ func (t *ATU) Translate(nla NLA, n int, vpid fabric.VPID, from fabric.NodeID, ac
 		t.count.access.Add(1)
 		return Window{}, ErrAccess
 	}
-	if err := r.acquire(nla, from); err != nil {
+	if err := r.acquireFor(nla, from); err != nil {
 		return Window{}, err
 	}
 	w := Window{region: r, off: int64(off)}

@@ -22,8 +22,8 @@ type block struct {
 	pages *[leafPages]atomic.Pointer[Region]
 }
 
-// lookup returns the region that the page of a is mapped to, or nil.
-func (t *ATU) lookup(a NLA) *Region {
+// regionAt returns the region that the page of a is mapped to, or nil.
+func (t *ATU) regionAt(a NLA) *Region {
 	g := t.gats[a.GAT()].Load()
 	if g == nil {
 		return nil

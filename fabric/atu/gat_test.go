@@ -39,7 +39,7 @@ func TestAddressSpace(t *testing.T) {
 	}
 	for i, r := range live {
 		for _, off := range []int{0, r.size / 2, r.size - 1} {
-			if got := u.lookup(r.base + NLA(off)); got != r {
+			if got := u.regionAt(r.base + NLA(off)); got != r {
 				t.Fatalf("byte %d of region %d leads to another region", off, i)
 			}
 		}
@@ -53,7 +53,7 @@ func TestAddressSpace(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if u.lookup(r.base) != nil || u.lookup(r.base+NLA(r.size-1)) != nil {
+		if u.regionAt(r.base) != nil || u.regionAt(r.base+NLA(r.size-1)) != nil {
 			t.Fatal("a closed region is still mapped")
 		}
 	}
@@ -80,7 +80,7 @@ func TestAddressSpaceEnds(t *testing.T) {
 		t.Fatalf("the 1025th GAT: %v", err)
 	}
 	last := regions[GATs-1]
-	if end := last.base + MaxRegion - 1; end != addrMask || u.lookup(end) != last {
+	if end := last.base + MaxRegion - 1; end != addrMask || u.regionAt(end) != last {
 		t.Errorf("last region ends at %v", end)
 	}
 	if err := regions[500].Close(); err != nil {

@@ -110,7 +110,7 @@ var errBusy = fmt.Errorf("atu: lend: transfer running: %w", fabric.ErrAgain)
 
 // +checklocks:r.loanMu
 func (r *Region) lendLocked(mode uint64) (NLA, error) {
-	if !r.reachable() {
+	if !r.isReachable() {
 		return 0, fmt.Errorf("atu: lend: peers reach only memory of Alloc: %w", fabric.ErrInvalid)
 	}
 	if !r.withdrawLocked() {
@@ -168,7 +168,7 @@ func (r *Region) Close() error {
 	for {
 		s := r.state.Load()
 		if r.state.CompareAndSwap(s, s|stateClosing) {
-			r.unshow()
+			r.awaitUnshown()
 			if s&stateBusyMask != 0 {
 				r.waitIdle()
 			}
@@ -184,8 +184,8 @@ func (r *Region) Close() error {
 // transfer lasts milliseconds, unless the peer is stopped or hostile.
 const closeWait = time.Second
 
-// unshow waits until no peer reads the region itself.
-func (r *Region) unshow() {
+// awaitUnshown waits until no peer reads the region itself.
+func (r *Region) awaitUnshown() {
 	r.loanMu.Lock()
 	defer r.loanMu.Unlock()
 	for begun := time.Now(); !r.withdrawLocked(); time.Sleep(10 * time.Microsecond) {
@@ -197,12 +197,12 @@ func (r *Region) unshow() {
 
 // waitIdle waits until no transfer runs.
 func (r *Region) waitIdle() {
-	late := time.AfterFunc(closeWait, r.reclaim)
+	late := time.AfterFunc(closeWait, r.reclaimRegion)
 	defer late.Stop()
 	<-r.drained
 }
 
-func (r *Region) reclaim() {
+func (r *Region) reclaimRegion() {
 	if books := r.atu.books.Load(); books != nil {
 		for _, b := range *books {
 			b.Reclaim(r.mem)
@@ -210,8 +210,8 @@ func (r *Region) reclaim() {
 	}
 }
 
-// acquire checks generation and node and makes the region busy, in one step.
-func (r *Region) acquire(nla NLA, from fabric.NodeID) error {
+// acquireFor checks generation and node and makes the region busy, in one step.
+func (r *Region) acquireFor(nla NLA, from fabric.NodeID) error {
 	c := &r.atu.count
 	for {
 		s := r.state.Load()

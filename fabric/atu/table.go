@@ -37,8 +37,8 @@ func (t *ATU) firstOffset(r *Region) int {
 	return off % PageSize
 }
 
-// reachable reports whether peers can use the region.
-func (r *Region) reachable() bool {
+// isReachable reports whether peers can use the region.
+func (r *Region) isReachable() bool {
 	if r.atu.table == nil {
 		return true
 	}

@@ -95,13 +95,13 @@ func (d *Driver) run() {
 			return
 		}
 		if !busy {
-			rung = d.wait(links)
+			rung = d.awaitReadable(links)
 		}
 	}
 }
 
-// wait returns the links whose descriptors are readable.
-func (d *Driver) wait(links []link.Served) (rung []link.Served) {
+// awaitReadable returns the links whose descriptors are readable.
+func (d *Driver) awaitReadable(links []link.Served) (rung []link.Served) {
 	limit := link.Forever
 	poll := []unix.PollFd{{Fd: int32(d.event), Events: unix.POLLIN}}
 	for _, s := range links {

@@ -28,13 +28,13 @@ func ReadOnce(t *testing.T, near, far *nic.NIC, change func(mem []byte) bool) {
 	defer reads.Stop()
 	t.Run("messages", func(t *testing.T) { messagesOnce(t, near, far, reads) })
 	mine, other := OpenRMA(t, near, onceVPID, rma.Config{}), OpenRMA(t, far, onceVPID, rma.Config{})
-	sink := lent(t, near, onceSize, atu.Write)
+	sink := lendRegion(t, near, onceSize, atu.Write)
 	t.Run("transfers", func(t *testing.T) { transfersOnce(t, near, far, mine, other, sink, reads) })
 	t.Run("planted fault", func(t *testing.T) { plantedOnce(t, far, mine, sink, reads) })
 }
 
-// lent is a region of the memory that peers reach on every link.
-func lent(t *testing.T, n *nic.NIC, size int, access atu.Access) *atu.Region {
+// lendRegion lends a region of the memory that peers reach on every link.
+func lendRegion(t *testing.T, n *nic.NIC, size int, access atu.Access) *atu.Region {
 	t.Helper()
 	mem, err := n.ATU().Alloc(size)
 	if err != nil {
@@ -47,8 +47,8 @@ func lent(t *testing.T, n *nic.NIC, size int, access atu.Access) *atu.Region {
 	return r
 }
 
-// once fails if a byte was read again since the last call.
-func once(t *testing.T, r *foreigntest.Reads, what string) {
+// checkOnce fails if a byte was read again since the last call.
+func checkOnce(t *testing.T, r *foreigntest.Reads, what string) {
 	t.Helper()
 	if _, again := r.Bytes(); again != 0 {
 		t.Errorf("%s: %d bytes were read again", what, again)
@@ -89,7 +89,7 @@ func messagesOnce(t *testing.T, near, far *nic.NIC, reads *foreigntest.Reads) {
 			got[i]++
 			rx.Advance()
 		}
-		once(t, reads, "messages")
+		checkOnce(t, reads, "messages")
 	}
 }
 
@@ -117,7 +117,7 @@ func transfersOnce(t *testing.T, near, far *nic.NIC, mine, other *rma.Endpoint, 
 		if tt.private {
 			r = Register(t, far, onceVPID, onceSize, atu.Read)
 		} else {
-			r = lent(t, far, onceSize, atu.Read)
+			r = lendRegion(t, far, onceSize, atu.Read)
 		}
 		copy(r.Bytes(), data)
 		clear(sink.Bytes())
@@ -153,7 +153,7 @@ func transfersOnce(t *testing.T, near, far *nic.NIC, mine, other *rma.Endpoint, 
 		if !bytes.Equal(sink.Bytes()[:n], data[:n]) {
 			t.Errorf("%s: other data came than was sent", tt.name)
 		}
-		once(t, reads, tt.name)
+		checkOnce(t, reads, tt.name)
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
@@ -164,7 +164,7 @@ func transfersOnce(t *testing.T, near, far *nic.NIC, mine, other *rma.Endpoint, 
 // takes them.
 func plantedOnce(t *testing.T, far *nic.NIC, mine *rma.Endpoint, sink *atu.Region, reads *foreigntest.Reads) {
 	const size = 1000
-	r := lent(t, far, size, atu.Read)
+	r := lendRegion(t, far, size, atu.Read)
 	remote, err := r.LendAll()
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func JoinStream(tb testing.TB, x, y *nic.NIC, cfg StreamConfig, driver link.Driv
 	cy.Peer, cy.Driver, cy.Engine = x.ID(), driver, cfg.PeerEngine
 	cx.Conns, cy.Conns = nil, nil
 	for range cfg.Conns {
-		a, b := connections(tb, cfg)
+		a, b := connectPair(tb, cfg)
 		cx.Conns = append(cx.Conns, a)
 		cy.Conns = append([]net.Conn{b}, cy.Conns...) // in another order
 	}
@@ -109,7 +109,7 @@ func JoinStream(tb testing.TB, x, y *nic.NIC, cfg StreamConfig, driver link.Driv
 	return lx, ly
 }
 
-func connections(tb testing.TB, cfg StreamConfig) (a, b net.Conn) {
+func connectPair(tb testing.TB, cfg StreamConfig) (a, b net.Conn) {
 	tb.Helper()
 	pipe := TCP
 	if cfg.Pipe != nil {

@@ -36,26 +36,26 @@ func Suite(t *testing.T, l Link) {
 	}
 }
 
-// scaled is how often a test repeats something: n times, or a tenth of it in the short form.
-func scaled(n int) int {
+// scaledTo is how often a test repeats something: n times, or a tenth of it in the short form.
+func scaledTo(n int) int {
 	if testing.Short() {
 		return n / 10
 	}
 	return n
 }
 
-func to(n fabric.NodeID) velo.Descriptor { return velo.Descriptor{Dst: n, VPID: vpid} }
+func descriptorOf(n fabric.NodeID) velo.Descriptor { return velo.Descriptor{Dst: n, VPID: vpid} }
 
-// reach waits, on a Lazy link, until a mailbox that was opened is known to e.
-func reach(t *testing.T, l Link, e *velo.Endpoint, n fabric.NodeID) {
+// awaitReachable waits, on a Lazy link, until a mailbox that was opened is known to e.
+func awaitReachable(t *testing.T, l Link, e *velo.Endpoint, n fabric.NodeID) {
 	t.Helper()
 	if l.Lazy {
 		Eventually(t, "the mailbox is known", func() bool { return e.Credits(n, vpid) > 0 })
 	}
 }
 
-// await waits for a message and fails if it does not come.
-func await(t *testing.T, e *velo.Endpoint) (st velo.Status, p []byte) {
+// awaitMessage waits for a message and fails if it does not come.
+func awaitMessage(t *testing.T, e *velo.Endpoint) (st velo.Status, p []byte) {
 	t.Helper()
 	Eventually(t, "message", func() (ok bool) { st, p, ok = e.Peek(); return ok })
 	return st, p
@@ -70,7 +70,7 @@ func awaitNotification(t *testing.T, e *rma.Endpoint) (n rma.Notification) {
 func testMessage(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{})
-	reach(t, l, x, 1)
+	awaitReachable(t, l, x, 1)
 	for _, n := range []int{1, 8, 119, 120} {
 		msg := bytes.Repeat([]byte{byte(n)}, n)
 		d := velo.Descriptor{Dst: 1, VPID: vpid, Tag: uint8(n), Type: uint8(n % 16)}
@@ -78,7 +78,7 @@ func testMessage(t *testing.T, l Link) {
 			t.Fatal(err)
 		}
 		clear(msg) // Send has copied
-		st, p := await(t, y)
+		st, p := awaitMessage(t, y)
 		if want := (velo.Status{Src: 0, SrcVPID: vpid, Flow: st.Flow, Len: uint8(n), Tag: d.Tag, Type: d.Type}); st != want {
 			t.Errorf("status %+v, want %+v", st, want)
 		}
@@ -92,10 +92,10 @@ func testMessage(t *testing.T, l Link) {
 func testNobody(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x := OpenVELO(t, nics[0], vpid, velo.Config{})
-	if err := x.Send(to(1), []byte{1}); !errors.Is(err, fabric.ErrPeerDown) {
+	if err := x.Send(descriptorOf(1), []byte{1}); !errors.Is(err, fabric.ErrPeerDown) {
 		t.Errorf("VPID not open: %v", err)
 	}
-	if err := x.Send(to(9), []byte{1}); !errors.Is(err, fabric.ErrNoRoute) {
+	if err := x.Send(descriptorOf(9), []byte{1}); !errors.Is(err, fabric.ErrNoRoute) {
 		t.Errorf("no such node: %v", err)
 	}
 	if n := x.Credits(1, vpid); n != 0 {
@@ -107,7 +107,7 @@ func testNobody(t *testing.T, l Link) {
 func testCredit(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 16})
-	reach(t, l, x, 1)
+	awaitReachable(t, l, x, 1)
 	var woken atomic.Int64
 	x.OnCredit(func(n fabric.NodeID) {
 		if n != 1 {
@@ -120,18 +120,18 @@ func testCredit(t *testing.T, l Link) {
 			t.Fatalf("round %d: %d credits", round, n)
 		}
 		for i := range 16 {
-			if err := x.Send(to(1), []byte{byte(i)}); err != nil {
+			if err := x.Send(descriptorOf(1), []byte{byte(i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		woken.Store(0)
 		for range 3 {
-			if err := x.Send(to(1), []byte{1}); !errors.Is(err, fabric.ErrAgain) {
+			if err := x.Send(descriptorOf(1), []byte{1}); !errors.Is(err, fabric.ErrAgain) {
 				t.Fatalf("send without credit: %v", err)
 			}
 		}
 		for i := range 16 {
-			if _, p := await(t, y); p[0] != byte(i) {
+			if _, p := awaitMessage(t, y); p[0] != byte(i) {
 				t.Fatalf("message %d, want %d", p[0], i)
 			}
 			y.Advance()
@@ -148,8 +148,8 @@ func testCredit(t *testing.T, l Link) {
 	}
 }
 
-// sender sends numbered messages, and waits for OnCredit when it has to.
-func sender(t *testing.T, e *velo.Endpoint, d velo.Descriptor, credit <-chan struct{}, id byte, each int) {
+// sendNumbered sends numbered messages, and waits for OnCredit when it has to.
+func sendNumbered(t *testing.T, e *velo.Endpoint, d velo.Descriptor, credit <-chan struct{}, id byte, each int) {
 	msg := make([]byte, 24)
 	for seq := range uint64(each) {
 		msg[0] = id
@@ -169,8 +169,8 @@ func sender(t *testing.T, e *velo.Endpoint, d velo.Descriptor, credit <-chan str
 	}
 }
 
-// credits has OnCredit wake n senders.
-func credits(e *velo.Endpoint, n int) <-chan struct{} {
+// wakeSenders has OnCredit wake n senders.
+func wakeSenders(e *velo.Endpoint, n int) <-chan struct{} {
 	c := make(chan struct{}, n)
 	e.OnCredit(func(fabric.NodeID) {
 		for range n {
@@ -189,7 +189,7 @@ type reader struct {
 	total int
 }
 
-func (r *reader) read(t *testing.T, st velo.Status, p []byte) {
+func (r *reader) readNumbered(t *testing.T, st velo.Status, p []byte) {
 	t.Helper()
 	if r.next == nil {
 		r.next = make(map[[2]uint16]uint64)
@@ -206,22 +206,22 @@ func (r *reader) read(t *testing.T, st velo.Status, p []byte) {
 // Goroutines on several nodes send to a consumer that polls.
 func testOrder(t *testing.T, l Link) {
 	const nodes, perNode = 3, 2
-	each := scaled(4000)
+	each := scaledTo(4000)
 	nics := l.New(t, nodes+1)
 	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 256, Credits: 32})
 	var wg sync.WaitGroup
 	for i := range nodes {
 		e := OpenVELO(t, nics[i], vpid, velo.Config{})
-		reach(t, l, e, nodes)
-		c := credits(e, perNode)
+		awaitReachable(t, l, e, nodes)
+		c := wakeSenders(e, perNode)
 		for g := range perNode {
-			wg.Go(func() { sender(t, e, to(nodes), c, byte(g), each) })
+			wg.Go(func() { sendNumbered(t, e, descriptorOf(nodes), c, byte(g), each) })
 		}
 	}
 	var r reader
 	for r.total < nodes*perNode*each {
-		st, p := await(t, dst)
-		r.read(t, st, p)
+		st, p := awaitMessage(t, dst)
+		r.readNumbered(t, st, p)
 		dst.Advance()
 	}
 	wg.Wait()
@@ -233,10 +233,10 @@ func testOrder(t *testing.T, l Link) {
 // The same with a consumer that sleeps until it is interrupted: no wake-up is
 // lost, on either side.
 func testInterrupts(t *testing.T, l Link) {
-	each := scaled(20000)
+	each := scaledTo(20000)
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 64, Credits: 8})
-	reach(t, l, x, 1)
+	awaitReachable(t, l, x, 1)
 	irq := make(chan struct{}, 1)
 	y.OnInterrupt(func() {
 		select {
@@ -244,8 +244,8 @@ func testInterrupts(t *testing.T, l Link) {
 		default:
 		}
 	})
-	c := credits(x, 1)
-	go sender(t, x, to(1), c, 0, each)
+	c := wakeSenders(x, 1)
+	go sendNumbered(t, x, descriptorOf(1), c, 0, each)
 	var r reader
 	for r.total < each {
 		st, p, ok := y.Peek()
@@ -256,7 +256,7 @@ func testInterrupts(t *testing.T, l Link) {
 			y.DisableInterrupt()
 			continue
 		}
-		r.read(t, st, p)
+		r.readNumbered(t, st, p)
 		y.Advance()
 	}
 	if y.EnableInterrupt() {
@@ -267,20 +267,20 @@ func testInterrupts(t *testing.T, l Link) {
 // More sources than the mailbox has room for: everything arrives nevertheless.
 func testFullMailbox(t *testing.T, l Link) {
 	const nodes = 4
-	each := scaled(2000)
+	each := scaledTo(2000)
 	nics := l.New(t, nodes+1)
 	dst := OpenVELO(t, nics[nodes], vpid, velo.Config{Slots: 8, Credits: 8})
 	var wg sync.WaitGroup
 	for i := range nodes {
 		e := OpenVELO(t, nics[i], vpid, velo.Config{})
-		reach(t, l, e, nodes)
-		c := credits(e, 1)
-		wg.Go(func() { sender(t, e, to(nodes), c, 0, each) })
+		awaitReachable(t, l, e, nodes)
+		c := wakeSenders(e, 1)
+		wg.Go(func() { sendNumbered(t, e, descriptorOf(nodes), c, 0, each) })
 	}
 	var r reader
 	for r.total < nodes*each {
-		st, p := await(t, dst)
-		r.read(t, st, p)
+		st, p := awaitMessage(t, dst)
+		r.readNumbered(t, st, p)
 		dst.Advance()
 	}
 	wg.Wait()
@@ -290,8 +290,8 @@ func testMulticast(t *testing.T, l Link) {
 	nics := l.New(t, 4)
 	x := OpenVELO(t, nics[0], vpid, velo.Config{})
 	eps := []*velo.Endpoint{OpenVELO(t, nics[1], vpid, velo.Config{}), OpenVELO(t, nics[2], vpid, velo.Config{Slots: 2, Credits: 2})}
-	reach(t, l, x, 1)
-	reach(t, l, x, 2)
+	awaitReachable(t, l, x, 1)
+	awaitReachable(t, l, x, 2)
 	d := velo.Descriptor{Group: fabric.GroupBroadcast, VPID: vpid}
 	for i := range byte(2) {
 		if err := x.SendMulticast(d, []byte{i}); err != nil {
@@ -306,7 +306,7 @@ func testMulticast(t *testing.T, l Link) {
 	}
 	for i, e := range eps {
 		for want := range byte(3 - i) {
-			st, p := await(t, e)
+			st, p := awaitMessage(t, e)
 			if !st.Multicast || st.Src != 0 || p[0] != want {
 				t.Errorf("member %d: %+v, %d, want %d", i, st, p[0], want)
 			}
@@ -321,18 +321,18 @@ func testMulticast(t *testing.T, l Link) {
 func testMailboxClosed(t *testing.T, l Link) {
 	nics := l.New(t, 2)
 	x, y := OpenVELO(t, nics[0], vpid, velo.Config{}), OpenVELO(t, nics[1], vpid, velo.Config{Slots: 4})
-	reach(t, l, x, 1)
-	c := credits(x, 1)
-	for x.Send(to(1), []byte{1}) == nil {
+	awaitReachable(t, l, x, 1)
+	c := wakeSenders(x, 1)
+	for x.Send(descriptorOf(1), []byte{1}) == nil {
 	}
 	if err := y.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-c
-	Eventually(t, "ErrPeerDown", func() bool { return errors.Is(x.Send(to(1), []byte{1}), fabric.ErrPeerDown) })
+	Eventually(t, "ErrPeerDown", func() bool { return errors.Is(x.Send(descriptorOf(1), []byte{1}), fabric.ErrPeerDown) })
 	y = OpenVELO(t, nics[1], vpid, velo.Config{}) // a successor
-	Eventually(t, "send to the successor", func() bool { return x.Send(to(1), []byte{2}) == nil })
-	if _, p := await(t, y); p[0] != 2 {
+	Eventually(t, "send to the successor", func() bool { return x.Send(descriptorOf(1), []byte{2}) == nil })
+	if _, p := awaitMessage(t, y); p[0] != 2 {
 		t.Errorf("got %d", p[0])
 	}
 }

@@ -44,7 +44,7 @@ func newTransferRig(t *testing.T, l Link, size int, shared bool) (r transferRig)
 	return r
 }
 
-func fill(b []byte, seed int) {
+func fillBytes(b []byte, seed int) {
 	for i := range b {
 		b[i] = byte(i*31 + i>>8 + seed)
 	}
@@ -57,7 +57,7 @@ func testTransfers(t *testing.T, l Link) {
 		}
 		r := newTransferRig(t, l, 1<<20, shared)
 		for seed, size := range []int{1, 9, 64, 65, 496, 4096, 65536, 1 << 20} {
-			fill(r.remote.Bytes()[:size], seed)
+			fillBytes(r.remote.Bytes()[:size], seed)
 			clear(r.local.Bytes()[:size])
 			if err := r.origin.Get(rma.GetReq{Local: r.local.NLA(), Remote: r.nla, Len: size, Node: 1, VPID: vpid,
 				Notify: rma.NotifyCompleter | rma.NotifyResponder}); err != nil {
@@ -76,7 +76,7 @@ func testTransfers(t *testing.T, l Link) {
 				t.Errorf("GET, target: %+v, want %+v", n, want)
 			}
 
-			fill(r.local.Bytes()[:size], seed+100)
+			fillBytes(r.local.Bytes()[:size], seed+100)
 			if err := r.origin.Put(rma.PutReq{Local: r.local.NLA(), Remote: r.nla, Len: size, Node: 1, VPID: vpid,
 				Notify: rma.NotifyRequester | rma.NotifyCompleter}); err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func testDevice(t *testing.T, l Link) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(mem, 3)
+	fillBytes(mem, 3)
 	src, err := nics[1].ATU().Register(vpid, mem, atu.Read)
 	if err != nil {
 		t.Fatal(err)
@@ -232,9 +232,9 @@ func testOverrun(t *testing.T, l Link) {
 
 // More operations than a link runs at a time: each ends, once.
 func testManyTransfers(t *testing.T, l Link) {
-	ops := max(scaled(1500), 300) // more than the 256 of link/shm
+	ops := max(scaledTo(1500), 300) // more than the 256 of link/shm
 	r := newTransferRig(t, l, 8192, true)
-	fill(r.remote.Bytes(), 1)
+	fillBytes(r.remote.Bytes(), 1)
 	for i := range ops {
 		off := atu.NLA(i % 4 * 1024)
 		if err := r.origin.Get(rma.GetReq{Local: r.local.NLA() + off, Remote: r.nla + off, Len: 1024, Node: 1, VPID: vpid,

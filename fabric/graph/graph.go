@@ -71,7 +71,7 @@ func New(name string, vertices []Vertex, channels []Channel) (*Graph, error) {
 	}
 	g.out = makeRows(len(vertices), channels, func(c Channel) int32 { return c.From })
 	g.in = makeRows(len(vertices), channels, func(c Channel) int32 { return c.To })
-	return g, g.connected()
+	return g, g.checkConnected()
 }
 
 func makeRows(n int, channels []Channel, end func(Channel) int32) rows {
@@ -91,8 +91,8 @@ func makeRows(n int, channels []Channel, end func(Channel) int32) rows {
 	return r
 }
 
-// connected checks that the first host reaches all others, and they it.
-func (g *Graph) connected() error {
+// checkConnected checks that the first host reaches all others, and they it.
+func (g *Graph) checkConnected() error {
 	for _, way := range []struct {
 		rows *rows
 		end  func(Channel) int32

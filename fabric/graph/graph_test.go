@@ -87,7 +87,7 @@ func TestReadGraphML(t *testing.T) {
 	if len(g.Hosts()) != 2 || len(g.Channels()) != 4 || g.Channels()[3] != (Channel{2, 1, 2.5, -1}) {
 		t.Errorf("hosts %v, channels %v", g.Hosts(), g.Channels())
 	}
-	if got := g.levels(); !cmp.Equal(got, []int{0, 1, 0}) {
+	if got := g.levelRows(); !cmp.Equal(got, []int{0, 1, 0}) {
 		t.Errorf("levels %v", got)
 	}
 }

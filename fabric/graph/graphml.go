@@ -92,7 +92,7 @@ func ReadGraphML(name string, r io.Reader) (*Graph, error) {
 			break
 		}
 		if start, ok := token.(xml.StartElement); ok {
-			f.element(start)
+			f.startElement(start)
 		}
 	}
 	if len(f.errs) == 0 && len(f.vertices) == 0 {
@@ -129,7 +129,7 @@ func attr(e xml.StartElement, name string) string {
 	return ""
 }
 
-func (f *graphML) element(e xml.StartElement) {
+func (f *graphML) startElement(e xml.StartElement) {
 	switch e.Name.Local {
 	case "graph":
 		f.directed = attr(e, "edgedefault") != "undirected"
@@ -142,14 +142,14 @@ func (f *graphML) element(e xml.StartElement) {
 			f.defaults[attr(e, "id")] = strings.TrimSpace(*key.Default)
 		}
 	case "node":
-		f.node(e)
+		f.addNode(e)
 	case "edge":
-		f.edge(e)
+		f.addEdge(e)
 	}
 }
 
-// data reads the values of an element, by what their keys stand for.
-func (f *graphML) data(e *xml.StartElement) map[string]string {
+// readData reads the values of an element, by what their keys stand for.
+func (f *graphML) readData(e *xml.StartElement) map[string]string {
 	var body struct {
 		Data []struct {
 			Key   string `xml:"key,attr"`
@@ -169,10 +169,10 @@ func (f *graphML) data(e *xml.StartElement) map[string]string {
 	return values
 }
 
-func (f *graphML) node(e xml.StartElement) {
+func (f *graphML) addNode(e xml.StartElement) {
 	line, _ := f.decoder.InputPos()
 	id := attr(e, "id")
-	values := f.data(&e)
+	values := f.readData(&e)
 	v := Vertex{Name: id}
 	switch typ := values["node.typ"]; typ {
 	case "", "host":
@@ -205,9 +205,9 @@ func (f *graphML) node(e xml.StartElement) {
 	f.lines = append(f.lines, line)
 }
 
-func (f *graphML) edge(e xml.StartElement) {
+func (f *graphML) addEdge(e xml.StartElement) {
 	line, _ := f.decoder.InputPos()
-	values := f.data(&e)
+	values := f.readData(&e)
 	c := Channel{Capacity: 1, Port: -1}
 	ends := true
 	for _, end := range []struct {

@@ -100,13 +100,13 @@ func parseTree(text, arg string) (*Graph, error) {
 	leaves, hosts, spines := n[0], n[1], n[2]
 	b := builder{}
 	for i := range leaves * hosts {
-		b.vertex(Vertex{Name: fmt.Sprintf("h%d", i+1), Host: true})
+		b.addVertex(Vertex{Name: fmt.Sprintf("h%d", i+1), Host: true})
 	}
 	for i := range leaves {
-		b.vertex(Vertex{Name: fmt.Sprintf("leaf%d", i+1), Level: 1})
+		b.addVertex(Vertex{Name: fmt.Sprintf("leaf%d", i+1), Level: 1})
 	}
 	for i := range spines {
-		b.vertex(Vertex{Name: fmt.Sprintf("spine%d", i+1), Level: 2})
+		b.addVertex(Vertex{Name: fmt.Sprintf("spine%d", i+1), Level: 2})
 	}
 	for i := range leaves * hosts {
 		b.joinBoth(i, leaves*hosts+i/hosts)
@@ -126,16 +126,16 @@ func fatTree(text string, k int) (*Graph, error) {
 	hosts, pods := k*half*half, k*half
 	b := builder{}
 	for i := range hosts {
-		b.vertex(Vertex{Name: fmt.Sprintf("h%d", i+1), Host: true})
+		b.addVertex(Vertex{Name: fmt.Sprintf("h%d", i+1), Host: true})
 	}
 	for i := range pods {
-		b.vertex(Vertex{Name: fmt.Sprintf("edge%d", i+1), Level: 1})
+		b.addVertex(Vertex{Name: fmt.Sprintf("edge%d", i+1), Level: 1})
 	}
 	for i := range pods {
-		b.vertex(Vertex{Name: fmt.Sprintf("pod%d", i+1), Level: 2})
+		b.addVertex(Vertex{Name: fmt.Sprintf("pod%d", i+1), Level: 2})
 	}
 	for i := range half * half {
-		b.vertex(Vertex{Name: fmt.Sprintf("core%d", i+1), Level: 3})
+		b.addVertex(Vertex{Name: fmt.Sprintf("core%d", i+1), Level: 3})
 	}
 	edge, upper, core := hosts, hosts+pods, hosts+2*pods
 	for i := range hosts {
@@ -161,7 +161,7 @@ type builder struct {
 	channels []Channel
 }
 
-func (b *builder) vertex(v Vertex) {
+func (b *builder) addVertex(v Vertex) {
 	b.vertices = append(b.vertices, v)
 	b.ports = append(b.ports, 0)
 }

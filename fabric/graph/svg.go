@@ -32,8 +32,8 @@ func (g *Graph) WriteSVG(w io.Writer, bytes, flows []uint64, peak float64) error
 		return d.WriteSVG(w)
 	}
 	p := painter{g: g, w: bufio.NewWriter(w), bytes: bytes, flows: flows, peak: peak}
-	p.layout()
-	p.paint()
+	p.placeVertices()
+	p.drawAll()
 	return p.w.Flush() // the first error of all writes
 }
 
@@ -49,9 +49,9 @@ type painter struct {
 	size         place
 }
 
-// layout spreads each level over a row, hosts at the bottom.
-func (p *painter) layout() {
-	level := p.g.levels()
+// placeVertices spreads each level over a row, hosts at the bottom.
+func (p *painter) placeVertices() {
+	level := p.g.levelRows()
 	count := map[int]int{}
 	top := 0
 	for _, l := range level {
@@ -72,9 +72,9 @@ func (p *painter) layout() {
 	}
 }
 
-// levels are the rows of all vertices: as they say, or if none does the hops to the
+// levelRows returns the rows of all vertices: as they say, or if none does the hops to the
 // next host.
-func (g *Graph) levels() []int {
+func (g *Graph) levelRows() []int {
 	level := make([]int, len(g.vertices))
 	said := false
 	for i, v := range g.vertices {
@@ -109,14 +109,14 @@ func (g *Graph) levels() []int {
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
-func (p *painter) paint() {
+func (p *painter) drawAll() {
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif">
 <rect width="100%%" height="100%%" fill="#fff"/>
 <g stroke-linecap="round">
 `, p.size.x, p.size.y+60, p.size.x, p.size.y+60)
 	most, busiest := 0.0, int32(0)
 	for c := range p.g.channels {
-		if l := p.relative(int32(c)); l > most {
+		if l := p.relativeLoad(int32(c)); l > most {
 			most, busiest = l, int32(c)
 		}
 	}
@@ -124,26 +124,28 @@ func (p *painter) paint() {
 		p.peak = most
 	}
 	for c := range p.g.channels {
-		p.channel(int32(c))
+		p.drawChannel(int32(c))
 	}
 	p.printf("</g>\n<g font-size=\"9\" text-anchor=\"middle\" fill=\"#222\">\n")
 	for i, v := range p.g.vertices {
-		p.vertex(p.at[i], v)
+		p.drawVertex(p.at[i], v)
 	}
 	p.printf("</g>\n<g font-size=\"12\" fill=\"#222\" transform=\"translate(40 %.0f)\"><text font-weight=\"bold\">%s</text>", p.size.y+8, escape(p.g.name))
 	if most > 0 {
 		p.printf(`<text y="20">most: %s, %s</text>`, escape(p.g.ChannelName(busiest)), display.Bytes(uint64(p.bytes[busiest])))
-		p.legend()
+		p.drawLegend()
 	} else {
 		p.printf(`<text y="20">no traffic</text>`)
 	}
 	p.printf("</g>\n</svg>\n")
 }
 
-func (p *painter) relative(c int32) float64 { return float64(p.bytes[c]) / p.g.channels[c].Capacity }
+func (p *painter) relativeLoad(c int32) float64 {
+	return float64(p.bytes[c]) / p.g.channels[c].Capacity
+}
 
-// legend is the scale of colours, from nothing to the peak.
-func (p *painter) legend() {
+// drawLegend draws the scale of colours, from nothing to the peak.
+func (p *painter) drawLegend() {
 	const steps, width = 24, 5
 	p.printf(`<text x="0" y="38">0</text>`)
 	for i := range steps {
@@ -152,8 +154,8 @@ func (p *painter) legend() {
 	p.printf(`<text x="%d" y="38">Darkest: %s</text>`, 18+steps*width, display.Bytes(uint64(p.peak)))
 }
 
-// channel draws one direction, to the right of the other as seen by what flows.
-func (p *painter) channel(c int32) {
+// drawChannel draws one direction, to the right of the other as seen by what flows.
+func (p *painter) drawChannel(c int32) {
 	ends := p.g.channels[c]
 	a, b := p.at[ends.From], p.at[ends.To]
 	side := 2.2
@@ -162,13 +164,13 @@ func (p *painter) channel(c int32) {
 	}
 	level := 0.0
 	if p.peak > 0 {
-		level = min(p.relative(c)/p.peak, 1)
+		level = min(p.relativeLoad(c)/p.peak, 1)
 	}
 	p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%.1f"><title>%s: %s, %s</title></line>`+"\n",
 		a.x+side, a.y, b.x+side, b.y, display.Colour(level), 1+3*level, escape(p.g.ChannelName(c)), display.Count(int(p.flows[c]), "flow"), display.Bytes(p.bytes[c]))
 }
 
-func (p *painter) vertex(at place, v Vertex) {
+func (p *painter) drawVertex(at place, v Vertex) {
 	shape := `<rect x="%.1f" y="%.1f" width="30" height="18" rx="3" fill="#fff" stroke="#444"/>`
 	p.printf(shape+`<text x="%.1f" y="%.1f">%s</text>`+"\n", at.x-15, at.y-9, at.x, at.y+3, escape(v.Name))
 }

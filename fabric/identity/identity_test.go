@@ -152,7 +152,7 @@ func TestVerify(t *testing.T) {
 	}
 	// A pinned key makes itself any certificate, but is one node.
 	posing := *alone
-	posing.Cert = must(certify(node(1), alone.key.Public().(ed25519.PublicKey), &Pair{key: alone.key}, year, now))(t)
+	posing.Cert = must(makeCertificate(node(1), alone.key.Public().(ed25519.PublicKey), &Pair{key: alone.key}, year, now))(t)
 	if _, err := trust.Verify(posing.Cert, "lab", now); !errors.Is(err, ErrNode) {
 		t.Errorf("posing: %v", err)
 	}
@@ -245,9 +245,9 @@ func TestHandshake(t *testing.T) {
 	// No certificate, an older TLS, another protocol.
 	for name, cfg := range map[string]*tls.Config{
 		"no key":           {InsecureSkipVerify: true, NextProtos: []string{protocol}},
-		"TLS 1.2":          {InsecureSkipVerify: true, NextProtos: []string{protocol}, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*one.Pair().tls()}},
-		"another protocol": {InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*one.Pair().tls()}},
-		"no protocol":      {InsecureSkipVerify: true, Certificates: []tls.Certificate{*one.Pair().tls()}},
+		"TLS 1.2":          {InsecureSkipVerify: true, NextProtos: []string{protocol}, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*one.Pair().tlsPair()}},
+		"another protocol": {InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*one.Pair().tlsPair()}},
+		"no protocol":      {InsecureSkipVerify: true, Certificates: []tls.Certificate{*one.Pair().tlsPair()}},
 	} {
 		a, b := tcpPair(t)
 		go func() {

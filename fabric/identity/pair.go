@@ -45,8 +45,8 @@ type Pair struct {
 // Fingerprint returns the fingerprint of the key.
 func (p *Pair) Fingerprint() string { return Fingerprint(p.Cert) }
 
-// tls returns the pair for handshakes.
-func (p *Pair) tls() *tls.Certificate {
+// tlsPair returns the pair for handshakes.
+func (p *Pair) tlsPair() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.key, Leaf: p.Cert}
 }
 
@@ -68,7 +68,7 @@ func Create(name Name, by *Pair, life time.Duration) (*Pair, error) {
 	if by == nil {
 		by = p
 	}
-	if p.Cert, err = certify(name, pub, by, life, time.Now()); err != nil {
+	if p.Cert, err = makeCertificate(name, pub, by, life, time.Now()); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -87,11 +87,11 @@ func Sign(by *Pair, request *x509.Certificate, life time.Duration) (*x509.Certif
 	if name.Authority {
 		return nil, fmt.Errorf("identity: %w: the certificate belongs to %v; only a node's certificate can be signed", ErrFile, name)
 	}
-	return certify(name, request.PublicKey.(ed25519.PublicKey), by, life, time.Now())
+	return makeCertificate(name, request.PublicKey.(ed25519.PublicKey), by, life, time.Now())
 }
 
-// certify makes a certificate for pub, signed by a pair.
-func certify(name Name, pub ed25519.PublicKey, by *Pair, life time.Duration, now time.Time) (*x509.Certificate, error) {
+// makeCertificate makes a certificate for pub, signed by a pair.
+func makeCertificate(name Name, pub ed25519.PublicKey, by *Pair, life time.Duration, now time.Time) (*x509.Certificate, error) {
 	if by.Cert != nil && (!by.Name.Authority || by.Name.Fabric != name.Fabric) {
 		return nil, fmt.Errorf("identity: %w: %v cannot sign for %v", ErrFabric, by.Name, name)
 	}
@@ -137,10 +137,10 @@ func (p *Pair) Save(base string) error {
 	if _, err := os.Lstat(certPath); err == nil {
 		return fmt.Errorf("identity: %s already exists: choose another name, or remove it", certPath)
 	}
-	if err := write(keyPath, 0o600, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der})); err != nil {
+	if err := writeNew(keyPath, 0o600, pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der})); err != nil {
 		return err
 	}
-	return write(certPath, 0o644, PEM(p.Cert))
+	return writeNew(certPath, 0o644, PEM(p.Cert))
 }
 
 // PEM returns a certificate as its file has it.
@@ -148,8 +148,8 @@ func PEM(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: certBlock, Bytes: c.Raw})
 }
 
-// write makes a new file.
-func write(path string, mode os.FileMode, text []byte) error {
+// writeNew makes a new file.
+func writeNew(path string, mode os.FileMode, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("identity: %s already exists: choose another name, or remove it", path)

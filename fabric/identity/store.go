@@ -61,7 +61,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{cfg: cfg}
-	seen := s.stamps()
+	seen := s.fileStamps()
 	pair, trust, err := s.readFiles()
 	if err != nil {
 		return nil, err
@@ -91,8 +91,8 @@ func (s *Store) readFiles() (*Pair, Trust, error) {
 	return pair, trust, err
 }
 
-// stamps returns the present versions of the files.
-func (s *Store) stamps() (all [3]stamp) {
+// fileStamps returns the present versions of the files.
+func (s *Store) fileStamps() (all [3]stamp) {
 	key, cert := Paths(s.cfg.Key)
 	for i, path := range []string{key, cert, s.cfg.Trust} {
 		if st, err := os.Stat(path); err == nil {
@@ -106,7 +106,7 @@ func (s *Store) stamps() (all [3]stamp) {
 // the node's own pair, have changed. If the files cannot be used, it changes nothing and logs
 // that once. It also warns once a day of a certificate that expires soon.
 func (s *Store) Refresh() bool {
-	now := s.stamps()
+	now := s.fileStamps()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.warnLocked()
@@ -205,8 +205,8 @@ func (s *Store) TLS() *tls.Config {
 		SessionTicketsDisabled: true,
 		// Links write large pieces, for which small records cost more than they gain.
 		DynamicRecordSizingDisabled: true,
-		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
-		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tls(), nil },
+		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.Pair().tlsPair(), nil },
+		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Pair().tlsPair(), nil },
 		VerifyConnection: func(c tls.ConnectionState) error {
 			_, err := s.PeerOf(c)
 			return err

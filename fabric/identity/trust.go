@@ -57,7 +57,7 @@ func ParseTrust(text []byte) (Trust, error) {
 		if block == nil || block.Type != certBlock {
 			return Trust{}, fmt.Errorf("%w: line %d: not a whole certificate", ErrFile, number)
 		}
-		if err := t.authority(block.Bytes); err != nil {
+		if err := t.addAuthority(block.Bytes); err != nil {
 			return Trust{}, fmt.Errorf("line %d: %w", number, err)
 		}
 		number += strings.Count(string(text[:len(text)-len(after)]), "\n") - 1
@@ -93,8 +93,8 @@ func (t *Trust) addLine(line string) error {
 	return fmt.Errorf("write node ID %s... or deny %[1]s..., or a certificate", fingerprintPrefix)
 }
 
-// authority adds the certificate of an authority.
-func (t *Trust) authority(der []byte) error {
+// addAuthority adds the certificate of an authority.
+func (t *Trust) addAuthority(der []byte) error {
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFile, err)
@@ -128,7 +128,7 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 	if err := checkKey(c); err != nil {
 		return p, err
 	}
-	if err := t.vouch(p, now); err != nil {
+	if err := t.vouchFor(p, now); err != nil {
 		if p.Fabric != fabricName && errors.Is(err, ErrStranger) {
 			err = fmt.Errorf("%w: this is fabric %s: %w", ErrFabric, fabricName, err)
 		}
@@ -143,8 +143,8 @@ func (t Trust) Verify(c *x509.Certificate, fabricName string, now time.Time) (Pe
 	return p, nil
 }
 
-// vouch returns nil if a certificate is pinned or signed by an authority.
-func (t Trust) vouch(p Peer, now time.Time) error {
+// vouchFor returns nil if a certificate is pinned or signed by an authority.
+func (t Trust) vouchFor(p Peer, now time.Time) error {
 	if t.denied[p.Fingerprint] {
 		return fmt.Errorf("%w: %s, which claims to be %v, is denied", ErrStranger, p.Fingerprint, p.Name)
 	}
@@ -167,13 +167,13 @@ func (t Trust) vouch(p Peer, now time.Time) error {
 		if err := checkTimes(p.Cert, p.Name, now); err != nil {
 			return err
 		}
-		return t.chain(p.Cert, a, now)
+		return t.checkChain(p.Cert, a, now)
 	}
 	return fmt.Errorf("%w: %s claims to be %v, but no authority of the trust file has signed its certificate, and the key is not pinned", ErrStranger, p.Fingerprint, p.Name)
 }
 
-// chain makes the standard library check the rest of a certificate.
-func (t Trust) chain(c, authority *x509.Certificate, now time.Time) error {
+// checkChain makes the standard library check the rest of a certificate.
+func (t Trust) checkChain(c, authority *x509.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})

@@ -57,14 +57,14 @@ func cg(p Params) (flows []Flow, err error) {
 			flows = append(flows, Flow{int32(me), int32(to), pieces * uint64(n)})
 		}
 		if cols > 1 {
-			flows = append(flows, Flow{int32(me), int32(transpose(me, rows, cols)), pieces*uint64(send) + calls*cgScalars*double})
+			flows = append(flows, Flow{int32(me), int32(transposeOf(me, rows, cols)), pieces*uint64(send) + calls*cgScalars*double})
 		}
 	}
 	return flows, nil
 }
 
-// transpose is the rank that exchanges with another one after a product.
-func transpose(me, rows, cols int) int {
+// transposeOf is the rank that exchanges with another one after a product.
+func transposeOf(me, rows, cols int) int {
 	if rows == cols {
 		return me%rows*rows + me/rows
 	}

@@ -111,8 +111,8 @@ func ring(p Params) (flows []Flow, err error) {
 	return flows, nil
 }
 
-// side is that of a square of ranks.
-func (p Params) side(name string) (int, error) {
+// squareSide is that of a square of ranks.
+func (p Params) squareSide(name string) (int, error) {
 	q := int(math.Sqrt(float64(p.Ranks)))
 	if q*q != p.Ranks {
 		return 0, fmt.Errorf("%w: %s of %d ranks: use a square number", ErrInvalid, name, p.Ranks)
@@ -121,7 +121,7 @@ func (p Params) side(name string) (int, error) {
 }
 
 func transposed(p Params) (flows []Flow, err error) {
-	q, err := p.side("transpose")
+	q, err := p.squareSide("transpose")
 	for i := range p.Ranks * min(q, 1) {
 		if to := i%q*q + i/q; to != i {
 			flows = append(flows, Flow{int32(i), int32(to), p.Bytes})
@@ -131,7 +131,7 @@ func transposed(p Params) (flows []Flow, err error) {
 }
 
 func tornado(p Params) (flows []Flow, err error) {
-	q, err := p.side("tornado")
+	q, err := p.squareSide("tornado")
 	for i := range p.Ranks * min(q, 1) {
 		if to := i - i%q + (i%q+(q-1)/2)%q; to != i {
 			flows = append(flows, Flow{int32(i), int32(to), p.Bytes})
@@ -170,7 +170,7 @@ func reduce(p Params) ([]Flow, error) {
 func halo(p Params, dims int) (flows []Flow, err error) {
 	size, rest := make([]int, dims), p.Ranks
 	for d := range dims {
-		size[d] = side(rest, dims-d)
+		size[d] = largestSide(rest, dims-d)
 		rest /= size[d]
 	}
 	for i := range p.Ranks {
@@ -188,8 +188,8 @@ func halo(p Params, dims int) (flows []Flow, err error) {
 	return flows, nil
 }
 
-// side is the largest divisor of n that is at most its dims-th root.
-func side(n, dims int) int {
+// largestSide is the largest divisor of n that is at most its dims-th root.
+func largestSide(n, dims int) int {
 	best := 1
 	for s := 1; pow(s, dims) <= n; s++ {
 		if n%s == 0 {

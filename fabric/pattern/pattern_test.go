@@ -60,8 +60,8 @@ func TestCG(t *testing.T) {
 func TestTranspose(t *testing.T) {
 	for _, grid := range [][2]int{{1, 2}, {2, 2}, {8, 16}, {16, 16}} {
 		for me := range grid[0] * grid[1] {
-			to := transpose(me, grid[0], grid[1])
-			if back := transpose(to, grid[0], grid[1]); back != me {
+			to := transposeOf(me, grid[0], grid[1])
+			if back := transposeOf(to, grid[0], grid[1]); back != me {
 				t.Errorf("%v: %d to %d, and back to %d", grid, me, to, back)
 			}
 		}

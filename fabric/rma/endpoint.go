@@ -88,7 +88,7 @@ func (e *Endpoint) EnableInterrupt() (pending bool) {
 	if l.Poll() {
 		defer l.Arm()
 	}
-	return e.queue.enable()
+	return e.queue.enableInterrupt()
 }
 
 // Close releases the VPID. Unread notifications are lost; peers' operations fail with
@@ -121,10 +121,10 @@ func (e *Endpoint) Get(r GetReq) error {
 	}
 	w, err := e.unit.atu.Translate(r.Local, r.Len, e.vpid, e.unit.self, atu.Write)
 	if err != nil {
-		e.unstart(r.Notify&NotifyCompleter != 0)
+		e.undoStart(r.Notify&NotifyCompleter != 0)
 		return err
 	}
-	o := e.op(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
+	o := e.takeOp(CommandGet, Completer, r.Len, r.Node, r.VPID, r.Notify&NotifyCompleter != 0)
 	o.window, o.local, o.class = w, r.Local, r.Class
 	if o.profile != nil {
 		o.profile.Request(e.pairTo(r.Node, r.VPID, r.Class))
@@ -149,10 +149,10 @@ func (e *Endpoint) Put(r PutReq) error {
 	}
 	w, err := e.unit.atu.Translate(r.Local, r.Len, e.vpid, e.unit.self, atu.Read)
 	if err != nil {
-		e.unstart(r.Notify&NotifyRequester != 0)
+		e.undoStart(r.Notify&NotifyRequester != 0)
 		return err
 	}
-	o := e.op(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
+	o := e.takeOp(CommandPut, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.window, o.local = w, r.Local
 	if o.profile != nil {
 		o.profile.Transfer(e.pairTo(r.Node, r.VPID, r.Class), r.Len)
@@ -174,7 +174,7 @@ func (e *Endpoint) PutImmediate(r PutImmediateReq) error {
 	if err != nil {
 		return err
 	}
-	o := e.op(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
+	o := e.takeOp(CommandPutImmediate, Requester, r.Len, r.Node, r.VPID, r.Notify&NotifyRequester != 0)
 	o.immediate = r.Data
 	if o.profile != nil {
 		o.profile.Transfer(e.pairTo(r.Node, r.VPID, r.Class), r.Len)
@@ -214,7 +214,7 @@ func (e *Endpoint) startOp(n fabric.NodeID, notify bool) (link.Port, error) {
 	return port, nil
 }
 
-func (e *Endpoint) unstart(notify bool) {
+func (e *Endpoint) undoStart(notify bool) {
 	e.unit.count.localProtection.Add(1)
 	if notify {
 		e.queue.ownRoom.Add(-1)

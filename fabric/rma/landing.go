@@ -47,12 +47,12 @@ func (l *landing) End(written bool) {
 		}
 		return
 	}
-	l.unit.served(l.ep, l.src, l.put, l.n)
+	l.unit.countServed(l.ep, l.src, l.put, l.n)
 }
 
-// served counts a PUT whose data is written, and writes the completer's notification
+// countServed counts a PUT whose data is written, and writes the completer's notification
 // if the PUT asks for one.
-func (u *Unit) served(e *Endpoint, src fabric.NodeID, p link.Put, size int) {
+func (u *Unit) countServed(e *Endpoint, src fabric.NodeID, p link.Put, size int) {
 	u.count.served.Add(1)
 	if !p.Notify {
 		return
@@ -64,5 +64,5 @@ func (u *Unit) served(e *Endpoint, src fabric.NodeID, p link.Put, size int) {
 	if p.Immediate {
 		n.Command = CommandPutImmediate
 	}
-	e.queue.write(n)
+	e.queue.writeReserved(n)
 }

@@ -27,9 +27,9 @@ type op struct {
 	immediate [MaxImmediate]byte
 }
 
-// op takes an operation from the pool. The caller sets the local address and its
+// takeOp takes an operation from the pool. The caller sets the local address and its
 // window, or the immediate data.
-func (e *Endpoint) op(c Command, w Writer, n int, node fabric.NodeID, vpid fabric.VPID, notify bool) *op {
+func (e *Endpoint) takeOp(c Command, w Writer, n int, node fabric.NodeID, vpid fabric.VPID, notify bool) *op {
 	o, ok := e.unit.ops.Get().(*op)
 	if !ok {
 		o = new(op)
@@ -89,7 +89,7 @@ func (o *op) Done(s fabric.Status) {
 	u.ops.Put(o)
 	u.count.countEnd(n)
 	if notify {
-		e.queue.write(n)
+		e.queue.writeReserved(n)
 	}
 }
 

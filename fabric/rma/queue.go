@@ -92,8 +92,8 @@ func isForeign(n *Notification) bool {
 	return n.Writer == Responder || n.Writer == Completer && n.Command != CommandGet
 }
 
-// write writes a notification for which room was reserved, and raises the interrupt.
-func (q *queue) write(n Notification) {
+// writeReserved writes a notification for which room was reserved, and raises the interrupt.
+func (q *queue) writeReserved(n Notification) {
 	pos := q.tail.Add(1) - 1
 	e := &q.entries[pos&q.mask]
 	e.local = n.Local
@@ -101,9 +101,9 @@ func (q *queue) write(n Notification) {
 	q.line.Raise()
 }
 
-// enable enables the interrupt and reports whether there are notifications. It uses
+// enableInterrupt enables the interrupt and reports whether there are notifications. It uses
 // the reader's fields first, because the handler may be the next reader.
-func (q *queue) enable() bool {
+func (q *queue) enableInterrupt() bool {
 	q.freeRead()
 	h := q.head
 	q.line.Enable()

@@ -73,7 +73,7 @@ func (u *Unit) Tell(to fabric.VPID, n Notification, isOurs func() bool) bool {
 		return false
 	}
 	u.count.served.Add(1)
-	e.queue.write(n)
+	e.queue.writeReserved(n)
 	return true
 }
 
@@ -138,7 +138,7 @@ func (u *Unit) ServeGet(src fabric.NodeID, g link.Get, s link.Sink) {
 	w.Release()
 	u.count.served.Add(1)
 	if g.Notify {
-		e.queue.write(Notification{
+		e.queue.writeReserved(Notification{
 			Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
 			Local: LastFragment(g.Remote, g.Len),
 		})
@@ -189,7 +189,7 @@ func (l *lease) End(read bool) {
 		}
 		return
 	case g.Notify:
-		e.queue.write(Notification{
+		e.queue.writeReserved(Notification{
 			Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
 			Local: LastFragment(g.Remote, g.Len),
 		})
@@ -218,7 +218,7 @@ func (u *Unit) ServeRead(src fabric.NodeID, g link.Get) {
 		u.count.overruns.Add(1)
 		return
 	}
-	e.queue.write(Notification{
+	e.queue.writeReserved(Notification{
 		Writer: Responder, Command: CommandGet, Node: src, VPID: g.From, Len: g.Len,
 		Local: LastFragment(g.Remote, g.Len),
 	})
@@ -245,6 +245,6 @@ func (u *Unit) ServePut(src fabric.NodeID, p link.Put, data foreign.Memory, d li
 		d.Done(fabric.StatusDevice)
 		return
 	}
-	u.served(e, src, p, data.Len())
+	u.countServed(e, src, p, data.Len())
 	d.Done(fabric.StatusOK)
 }

@@ -58,35 +58,35 @@ func (d *distances) toHost(host int32) (r *row, anchor, last int32) {
 	}
 	r = d.rows[anchor]
 	if r == nil {
-		r = &row{d.search(anchor), d.lists()}
+		r = &row{d.searchBack(anchor), d.placeForWays()}
 		d.rows[anchor] = r
 	}
 	return r, anchor, last
 }
 
-// lists returns a place for the ways of each vertex, or nil if no vertex has many.
-func (d *distances) lists() [][]int32 {
+// placeForWays returns a place for the ways of each vertex, or nil if no vertex has many.
+func (d *distances) placeForWays() [][]int32 {
 	if !d.dense {
 		return nil
 	}
 	return make([][]int32, len(d.graph.Vertices()))
 }
 
-// closer returns the channels that leave a vertex for one that is closer to the anchor
+// closerChannels returns the channels that leave a vertex for one that is closer to the anchor
 // of r, lent until the next call.
-func (d *distances) closer(at int32, r *row) []int32 {
+func (d *distances) closerChannels(at int32, r *row) []int32 {
 	out := d.graph.Out(at)
 	if len(out) < many {
-		d.ways = d.append(d.ways[:0], out, at, r)
+		d.ways = d.appendCloser(d.ways[:0], out, at, r)
 		return d.ways
 	}
 	if r.ways[at] == nil {
-		r.ways[at] = d.append(nil, out, at, r)
+		r.ways[at] = d.appendCloser(nil, out, at, r)
 	}
 	return r.ways[at]
 }
 
-func (d *distances) append(ways, out []int32, at int32, r *row) []int32 {
+func (d *distances) appendCloser(ways, out []int32, at int32, r *row) []int32 {
 	for _, c := range out {
 		if h := r.hops[d.ends[c]]; h != far && h+1 == r.hops[at] && !d.graph.Down(c) {
 			ways = append(ways, c)
@@ -95,8 +95,8 @@ func (d *distances) append(ways, out []int32, at int32, r *row) []int32 {
 	return ways
 }
 
-// search walks back from a vertex.
-func (d *distances) search(anchor int32) []uint16 {
+// searchBack walks back from a vertex.
+func (d *distances) searchBack(anchor int32) []uint16 {
 	g, channels := d.graph, d.graph.Channels()
 	row := make([]uint16, len(g.Vertices()))
 	for i := range row {

@@ -19,10 +19,10 @@ func (s *search) reset(n int) {
 	s.queue = s.queue[:0]
 }
 
-// least takes the shortest path with the least load, as join adds a channel's load to
+// leastLoaded takes the shortest path with the least load, as join adds a channel's load to
 // that of the way before it. Channels of the shortest paths lead from one distance to
 // the next, so a vertex is final when the queue comes to it. The first wins a tie.
-func (r *Router) least(join func(way, channel float64) float64) func(Flow, *Load, []int32) ([]int32, error) {
+func (r *Router) leastLoaded(join func(way, channel float64) float64) func(Flow, *Load, []int32) ([]int32, error) {
 	return func(f Flow, l *Load, path []int32) ([]int32, error) {
 		row, anchor, last := r.dist.toHost(f.To)
 		if row.hops[f.From] == far {
@@ -34,9 +34,9 @@ func (r *Router) least(join func(way, channel float64) float64) func(Flow, *Load
 		s.queue = append(s.queue, f.From)
 		for i := 0; i < len(s.queue) && s.queue[i] != anchor; i++ {
 			v := s.queue[i]
-			for _, c := range r.dist.closer(v, row) {
+			for _, c := range r.dist.closerChannels(v, row) {
 				to := ends[c]
-				way := join(s.best[v], l.relative(c))
+				way := join(s.best[v], l.relativeLoad(c))
 				switch {
 				case s.seen[to] != s.round:
 					s.seen[to] = s.round
@@ -88,9 +88,9 @@ func (p *places) Pop() any {
 	return last
 }
 
-// cheapest is Algorithm 3 with the cost 1 + flows, by capacity: with the flows alone a
+// cheapestPath is Algorithm 3 with the cost 1 + flows, by capacity: with the flows alone a
 // path may wander over channels that are free. Hosts of a tree forward nothing.
-func (r *Router) cheapest(f Flow, l *Load, path []int32) ([]int32, error) {
+func (r *Router) cheapestPath(f Flow, l *Load, path []int32) ([]int32, error) {
 	s, channels := &r.search, r.graph.Channels()
 	s.reset(len(r.graph.Vertices()))
 	s.seen[f.From], s.best[f.From] = s.round, 0

@@ -57,8 +57,8 @@ func (l *Load) Idle() bool {
 	return true
 }
 
-// relative is the load of a channel in proportion to its capacity.
-func (l *Load) relative(channel int32) float64 {
+// relativeLoad is the load of a channel in proportion to its capacity.
+func (l *Load) relativeLoad(channel int32) float64 {
 	if l.scale == nil {
 		return float64(l.Bytes[channel])
 	}

@@ -8,11 +8,11 @@ import (
 // maxPasses is how often refine looks at all flows.
 const maxPasses = 8
 
-// refine begins with the ways of the tables, and moves a flow, the heaviest first, where
+// refineTables begins with the ways of the tables, and moves a flow, the heaviest first, where
 // that makes the busiest channel of its way less busy; until none moves, or maxPasses
 // times. No move makes a channel busier than the busiest one was: it is never worse than
 // the tables.
-func (r *Router) refine(flows []Flow, l *Load, use func(Flow, []int32)) error {
+func (r *Router) refineTables(flows []Flow, l *Load, use func(Flow, []int32)) error {
 	slices.SortStableFunc(flows, func(a, b Flow) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	work := *l // what is carried now, while flows move
 	work.Bytes = slices.Clone(l.Bytes)
@@ -24,7 +24,7 @@ func (r *Router) refine(flows []Flow, l *Load, use func(Flow, []int32)) error {
 	busiest := func(path []int32, bytes uint64) (most float64) {
 		put(path, bytes)
 		for _, c := range path {
-			most = max(most, work.relative(c))
+			most = max(most, work.relativeLoad(c))
 		}
 		put(path, -bytes)
 		return most

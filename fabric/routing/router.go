@@ -45,29 +45,29 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 	r := &Router{graph: g, dist: newDistances(g), seed: seed, parts: 1}
 	switch name {
 	case "tables":
-		r.path = r.usual()
+		r.path = r.usualWalk()
 	case "dor":
 		t := g.Routes()
 		if t == nil || t.Topology().Kind() == topo.KindFree || len(t.Cut()) > 0 {
 			return nil, fmt.Errorf("%w: dor is for a torus or mesh with all its links, not for %s", ErrInvalid, g.Name())
 		}
-		r.path = r.tables
+		r.path = r.walkTables
 	case "dmodk":
 		r.path = r.shortestPath(func(f Flow, below, ways int) int { return g.HostIndex(f.To) / below % ways })
 	case "smodk":
 		r.path = r.shortestPath(func(f Flow, below, ways int) int { return g.HostIndex(f.From) / below % ways })
 	case "random":
-		r.path = r.shortestPath(r.random)
+		r.path = r.shortestPath(r.randomBelow)
 	case "minsum":
-		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return way + channel })
+		r.greedy, r.path = true, r.leastLoaded(func(way, channel float64) float64 { return way + channel })
 	case "minmax":
-		r.greedy, r.path = true, r.least(func(way, channel float64) float64 { return max(way, channel) })
+		r.greedy, r.path = true, r.leastLoaded(func(way, channel float64) float64 { return max(way, channel) })
 	case "refine":
-		r.direct, r.path = r.usual(), r.least(func(way, channel float64) float64 { return max(way, channel) })
+		r.direct, r.path = r.usualWalk(), r.leastLoaded(func(way, channel float64) float64 { return max(way, channel) })
 	case "alg3":
-		r.path = r.cheapest
+		r.path = r.cheapestPath
 	case "adaptive":
-		r.parts, r.path = adaptiveParts, r.adaptive
+		r.parts, r.path = adaptiveParts, r.adaptivePath
 	default:
 		return nil, fmt.Errorf("%w: %q is not one of %s", ErrInvalid, name, strings.Join(Names, ", "))
 	}
@@ -80,7 +80,7 @@ func New(name string, g *graph.Graph, seed uint64) (*Router, error) {
 // calls use for each part of a flow.
 func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
 	if r.direct != nil {
-		return r.refine(flows, l, use)
+		return r.refineTables(flows, l, use)
 	}
 	if r.greedy {
 		slices.SortStableFunc(flows, func(a, b Flow) int { return cmp.Compare(b.Bytes, a.Bytes) })
@@ -111,16 +111,16 @@ func (r *Router) Route(flows []Flow, l *Load, use func(Flow, []int32)) error {
 // own path, as packets do.
 const adaptiveParts = 16
 
-// adaptive takes at each vertex the channel of a shortest path that carries the least now, as a
+// adaptivePath takes at each vertex the channel of a shortest path that carries the least now, as a
 // crossbar does that knows its own channels only (S. Neuwirth, section 3.1).
-func (r *Router) adaptive(f Flow, l *Load, path []int32) ([]int32, error) {
+func (r *Router) adaptivePath(f Flow, l *Load, path []int32) ([]int32, error) {
 	row, anchor, last := r.dist.toHost(f.To)
 	if row.hops[f.From] == far {
 		return nil, r.noWay(f)
 	}
 	for at := f.From; at != anchor; {
-		ways := r.dist.closer(at, row)
-		c := slices.MinFunc(ways, func(a, b int32) int { return cmp.Compare(l.relative(a), l.relative(b)) })
+		ways := r.dist.closerChannels(at, row)
+		c := slices.MinFunc(ways, func(a, b int32) int { return cmp.Compare(l.relativeLoad(a), l.relativeLoad(b)) })
 		path = append(path, c)
 		at = r.graph.Channels()[c].To
 	}
@@ -135,21 +135,21 @@ func (r *Router) noWay(f Flow) error {
 	return fmt.Errorf("%w from %s to %s", ErrNoRoute, v[f.From].Name, v[f.To].Name)
 }
 
-// usual walks as tables, or takes the first shortest path where there are none.
-func (r *Router) usual() func(Flow, *Load, []int32) ([]int32, error) {
+// usualWalk walks as tables, or takes the first shortest path where there are none.
+func (r *Router) usualWalk() func(Flow, *Load, []int32) ([]int32, error) {
 	if r.graph.Routes() == nil {
 		return r.shortestPath(func(Flow, int, int) int { return 0 })
 	}
-	return r.tables
+	return r.walkTables
 }
 
-// tables walks as the routing tables of the fabric say.
-func (r *Router) tables(f Flow, _ *Load, path []int32) ([]int32, error) {
+// walkTables walks as the routing tables of the fabric say.
+func (r *Router) walkTables(f Flow, _ *Load, path []int32) ([]int32, error) {
 	routes, nodes := r.graph.Routes(), r.graph.Routes().Topology().Nodes()
 	to := nodes[f.To]
 	for at := f.From; at != f.To; {
 		port := routes.Table(nodes[at]).Port(to)
-		c, ok := r.leaving(at, port)
+		c, ok := r.channelAt(at, port)
 		if !ok {
 			return nil, r.noWay(f)
 		}
@@ -159,8 +159,8 @@ func (r *Router) tables(f Flow, _ *Load, path []int32) ([]int32, error) {
 	return path, nil
 }
 
-// leaving is the channel at a port.
-func (r *Router) leaving(at int32, port topo.Port) (int32, bool) {
+// channelAt is the channel at a port.
+func (r *Router) channelAt(at int32, port topo.Port) (int32, bool) {
 	for _, c := range r.graph.Out(at) {
 		if r.graph.Channels()[c].Port == int(port) {
 			return c, true
@@ -179,7 +179,7 @@ func (r *Router) shortestPath(choose func(f Flow, below, ways int) int) func(Flo
 		}
 		below := 1
 		for at := f.From; at != anchor; {
-			ways := r.dist.closer(at, row)
+			ways := r.dist.closerChannels(at, row)
 			c := ways[choose(f, below, len(ways))]
 			below = min(below*len(ways), 1<<30)
 			path = append(path, c)
@@ -192,8 +192,8 @@ func (r *Router) shortestPath(choose func(f Flow, below, ways int) int) func(Flo
 	}
 }
 
-// random is a number below ways that depends on the seed, the pair and the place.
-func (r *Router) random(f Flow, below, ways int) int {
+// randomBelow is a number below ways that depends on the seed, the pair and the place.
+func (r *Router) randomBelow(f Flow, below, ways int) int {
 	x := r.seed ^ uint64(f.From)<<40 ^ uint64(f.To)<<16 ^ uint64(below)
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -56,8 +56,8 @@ type file struct {
 	wrong             map[string]bool // of these, those whose value is no such value at all
 }
 
-// field returns where a key's value goes, and what it has to be; nil: there is no such key.
-func (f *file) field(key string) (to any, what string) {
+// fieldOf returns where a key's value goes, and what it has to be; nil: there is no such key.
+func (f *file) fieldOf(key string) (to any, what string) {
 	switch key {
 	case "name":
 		return &f.name, "a quoted string"
@@ -88,21 +88,21 @@ func Read(name string) (*topo.Topology, error) {
 // each mistake, each with the file's name and where possible the line number.
 func Parse(name string, data []byte) (*topo.Topology, error) {
 	src := source{name: name, lines: strings.Split(string(data), "\n")}
-	f, err := src.decode(string(data))
+	f, err := src.decodeFile(string(data))
 	if err != nil {
 		return nil, err
 	}
-	nodes := src.nodes(f.nodes)
+	nodes := src.validNodes(f.nodes)
 	var t *topo.Topology
 	switch {
 	case f.set["torus"] || f.set["mesh"]:
-		t = src.grid(f, nodes)
+		t = src.makeGrid(f, nodes)
 	case f.set["nodes"] || f.set["links"]:
 		t = src.freeTopology(f, nodes)
 	case f.set["first"]:
 		src.noteMistake("first", "first goes with torus or mesh")
 	default:
-		src.errs = append(src.errs, src.err(0, "one of torus, mesh or nodes expected"))
+		src.errs = append(src.errs, src.errorAt(0, "one of torus, mesh or nodes expected"))
 	}
 	if err := errors.Join(src.errs...); err != nil {
 		return nil, err
@@ -110,21 +110,21 @@ func Parse(name string, data []byte) (*topo.Topology, error) {
 	return t, nil
 }
 
-// decode reads the values. The error is that of a file that is not TOML; other mistakes are
+// decodeFile reads the values. The error is that of a file that is not TOML; other mistakes are
 // noted.
-func (s *source) decode(text string) (*file, error) {
+func (s *source) decodeFile(text string) (*file, error) {
 	f := &file{set: make(map[string]bool), wrong: make(map[string]bool)}
 	var content map[string]toml.Primitive
 	if err := infile.CheckTOML(text); err != nil {
-		return nil, s.syntax(err)
+		return nil, s.syntaxError(err)
 	}
 	md, err := toml.Decode(text, &content)
 	if err != nil {
-		return nil, s.syntax(err)
+		return nil, s.syntaxError(err)
 	}
 	for _, path := range md.Keys() {
 		key := path[0]
-		to, what := f.field(key)
+		to, what := f.fieldOf(key)
 		switch {
 		case f.set[key]:
 		case to == nil:
@@ -138,8 +138,8 @@ func (s *source) decode(text string) (*file, error) {
 	return f, nil
 }
 
-// nodes returns those of the IDs that can be one.
-func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
+// validNodes returns those of the IDs that can be one.
+func (s *source) validNodes(ids []int64) (nodes []fabric.NodeID) {
 	for _, n := range ids {
 		if n < 0 || n >= topo.MaxNodes {
 			s.noteMistake("nodes", "node %d: IDs go from 0 to %d", n, topo.MaxNodes-1)
@@ -150,14 +150,14 @@ func (s *source) nodes(ids []int64) (nodes []fabric.NodeID) {
 	return nodes
 }
 
-// grid makes a torus or mesh, if there was no mistake.
-func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
+// makeGrid makes a torus or mesh, if there was no mistake.
+func (s *source) makeGrid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	k, key, dims := topo.KindTorus, "torus", f.torus
 	if !f.set[key] {
 		k, key, dims = topo.KindMesh, "mesh", f.mesh
 	}
 	own := f.set["nodes"]
-	line := s.key(key)
+	line := s.keyLine(key)
 	if f.set["torus"] && f.set["mesh"] {
 		s.noteMistake("mesh", "torus and mesh exclude each other")
 	}
@@ -176,7 +176,7 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	d, err := topo.ParseDims(dims)
 	switch {
 	case err != nil:
-		s.errs = append(s.errs, s.wrap(line, err))
+		s.errs = append(s.errs, s.wrapAt(line, err))
 	case own && !f.wrong["nodes"] && len(f.nodes) != d.Nodes():
 		s.noteMistake("nodes", "%d nodes, %s %v has %d", len(f.nodes), key, d, d.Nodes())
 	}
@@ -184,7 +184,7 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 		return nil
 	}
 	if own {
-		line = s.key("nodes")
+		line = s.keyLine("nodes")
 	} else {
 		nodes, err = d.IDs(fabric.NodeID(f.first))
 	}
@@ -192,8 +192,8 @@ func (s *source) grid(f *file, nodes []fabric.NodeID) *topo.Topology {
 	if err == nil {
 		t, err = topo.NewGrid(f.name, k, d, nodes)
 	}
-	for _, e := range joined(err) {
-		s.errs = append(s.errs, s.wrap(line, e))
+	for _, e := range joinedErrors(err) {
+		s.errs = append(s.errs, s.wrapAt(line, e))
 	}
 	return t
 }
@@ -208,27 +208,27 @@ func (s *source) freeTopology(f *file, nodes []fabric.NodeID) *topo.Topology {
 	if !f.set["nodes"] {
 		s.noteMistake("links", "links goes with nodes")
 	}
-	lines := s.strings(f.links)
+	lines := s.stringLines(f.links)
 	links, skip := make([]topo.Link, len(f.links)), make([]bool, len(f.links))
 	for i, text := range f.links {
 		l, err := parseLink(text)
 		if err != nil {
-			s.errs = append(s.errs, s.wrap(lines[i], err))
+			s.errs = append(s.errs, s.wrapAt(lines[i], err))
 			skip[i] = true
 		}
 		links[i] = l
 	}
 	for _, e := range givePorts(links, skip) {
-		s.errs = append(s.errs, s.wrap(lines[e.Index], e))
+		s.errs = append(s.errs, s.wrapAt(lines[e.Index], e))
 		skip[e.Index] = true
 	}
 	if !f.set["nodes"] || f.wrong["nodes"] {
 		return nil
 	}
 	t, err := topo.New(f.name, nodes, links)
-	for _, e := range joined(err) {
+	for _, e := range joinedErrors(err) {
 		if bad, ok := errors.AsType[*topo.LinkError](e); !ok || !skip[bad.Index] {
-			s.errs = append(s.errs, s.wrap(s.lineOfLink(lines, e), e))
+			s.errs = append(s.errs, s.wrapAt(s.lineOfLink(lines, e), e))
 		}
 	}
 	return t
@@ -239,7 +239,7 @@ func (s *source) lineOfLink(lines []int, err error) int {
 	if e, ok := errors.AsType[*topo.LinkError](err); ok {
 		return lines[e.Index]
 	}
-	return s.key("nodes")
+	return s.keyLine("nodes")
 }
 
 // parseLink reads "1.x+ 2.x-". Ports that are not named are topo.PortNone.
@@ -310,22 +310,22 @@ type source struct {
 
 // noteMistake notes a mistake in the value of a key.
 func (s *source) noteMistake(key, format string, args ...any) {
-	s.errs = append(s.errs, s.err(s.key(key), format, args...))
+	s.errs = append(s.errs, s.errorAt(s.keyLine(key), format, args...))
 }
 
-func (s *source) err(line int, format string, args ...any) error {
-	return s.wrap(line, fmt.Errorf(format+": %w", append(args, fabric.ErrInvalid)...))
+func (s *source) errorAt(line int, format string, args ...any) error {
+	return s.wrapAt(line, fmt.Errorf(format+": %w", append(args, fabric.ErrInvalid)...))
 }
 
-func (s *source) wrap(line int, err error) error {
+func (s *source) wrapAt(line int, err error) error {
 	if line == 0 {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	return fmt.Errorf("%s:%d: %w", s.name, line, err)
 }
 
-// joined returns the errors that were joined to err.
-func joined(err error) []error {
+// joinedErrors returns the errors that were joined to err.
+func joinedErrors(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -335,15 +335,15 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-func (s *source) syntax(err error) error {
+func (s *source) syntaxError(err error) error {
 	if e, ok := errors.AsType[toml.ParseError](err); ok {
-		return s.err(e.Position.Line, "%s", e.Message)
+		return s.errorAt(e.Position.Line, "%s", e.Message)
 	}
-	return s.err(0, "%s", strings.TrimPrefix(err.Error(), "toml: "))
+	return s.errorAt(0, "%s", strings.TrimPrefix(err.Error(), "toml: "))
 }
 
-// key is the line where a key is set, or 0.
-func (s *source) key(k string) int {
+// keyLine is the line where a key is set, or 0.
+func (s *source) keyLine(k string) int {
 	for i, l := range s.lines {
 		l = strings.TrimLeft(l, " \t[\"'")
 		if rest, ok := strings.CutPrefix(l, k); ok && strings.ContainsAny(rest, "=]") {
@@ -353,13 +353,13 @@ func (s *source) key(k string) int {
 	return 0
 }
 
-// strings is the line of each of a sequence of strings, 0 for those that are not
+// stringLines is the line of each of a sequence of strings, 0 for those that are not
 // written plainly.
-func (s *source) strings(list []string) []int {
+func (s *source) stringLines(list []string) []int {
 	found := make([]int, len(list))
 	line, rest := 0, ""
 	for i, text := range list {
-		for l, r := line, rest; ; r, l = s.code(l), l+1 {
+		for l, r := line, rest; ; r, l = s.codeLine(l), l+1 {
 			if _, after, ok := strings.Cut(r, `"`+text+`"`); ok {
 				line, rest, found[i] = l, after, l
 				break
@@ -372,8 +372,8 @@ func (s *source) strings(list []string) []int {
 	return found
 }
 
-// code is the line with the index i, without its comment.
-func (s *source) code(i int) string {
+// codeLine is the line with the index i, without its comment.
+func (s *source) codeLine(i int) string {
 	l, _, _ := strings.Cut(s.lines[i], "#")
 	return l
 }
