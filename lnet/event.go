@@ -69,7 +69,7 @@ func (ni *NI) runHandlers() int {
 	ni.mu.Lock()
 	events := ni.events
 	ni.events = nil
-	ni.unlock()
+	ni.sendAndUnlock()
 	for _, e := range events {
 		e.MD.desc.Handler(e)
 	}

@@ -77,8 +77,8 @@ func (d *MemoryDescriptor) check() error {
 	return nil
 }
 
-// register makes n bytes from off accessible to the RMA unit.
-func (d *MemoryDescriptor) register(a *atu.ATU, v fabric.VPID, off, n int, access atu.Access) (*atu.Region, error) {
+// registerPart makes n bytes from off accessible to the RMA unit.
+func (d *MemoryDescriptor) registerPart(a *atu.ATU, v fabric.VPID, off, n int, access atu.Access) (*atu.Region, error) {
 	if d.Pages == nil {
 		return a.Register(v, d.Buffer[off:off+n:off+n], access)
 	}
@@ -148,7 +148,7 @@ func (ni *NI) Attach(portal int, m Match, d MemoryDescriptor) (*MD, error) {
 	}
 	md := &MD{ni: ni, desc: d, portal: portal, match: m, threshold: d.Threshold}
 	ni.mu.Lock()
-	defer ni.unlock()
+	defer ni.sendAndUnlock()
 	at := len(ni.portals[portal])
 	if m.Before {
 		at = 0
@@ -162,7 +162,7 @@ func (ni *NI) Attach(portal int, m Match, d MemoryDescriptor) (*MD, error) {
 // in use until then.
 func (d *MD) Unlink() {
 	d.ni.mu.Lock()
-	defer d.ni.unlock()
+	defer d.ni.sendAndUnlock()
 	if d.unlinked {
 		return
 	}

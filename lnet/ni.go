@@ -102,7 +102,7 @@ type Stats struct {
 // Stats returns the counters.
 func (ni *NI) Stats() Stats {
 	ni.mu.Lock()
-	defer ni.unlock()
+	defer ni.sendAndUnlock()
 	return ni.stats
 }
 
@@ -153,12 +153,12 @@ func (ni *NI) ID() NID { return NIDOf(ni.nic.ID()) }
 // messages wait (section 6.2.3).
 func (ni *NI) Credits(n fabric.NodeID) (tx, peer int) {
 	ni.mu.Lock()
-	defer ni.unlock()
+	defer ni.sendAndUnlock()
 	tx = ni.tx
 	for _, p := range ni.hungry {
 		tx -= len(p.queue)
 	}
-	p := ni.peer(n)
+	p := ni.peerOf(n)
 	peer = p.credits
 	for _, o := range p.queue {
 		if o.chargeable && !o.charged {
@@ -175,8 +175,8 @@ func (ni *NI) rouse() {
 	}
 }
 
-// peer returns the peer of a node. The caller holds mu.
-func (ni *NI) peer(n fabric.NodeID) *peer {
+// peerOf returns the peer of a node. The caller holds mu.
+func (ni *NI) peerOf(n fabric.NodeID) *peer {
 	p := ni.peers[n]
 	if p == nil {
 		p = &peer{node: n, credits: ni.cfg.PeerCredits}
@@ -185,14 +185,14 @@ func (ni *NI) peer(n fabric.NodeID) *peer {
 	return p
 }
 
-// unlock sends what can be sent now, and releases mu.
+// sendAndUnlock sends what can be sent now, and releases mu.
 //
 // +checklocksrelease:ni.mu
-func (ni *NI) unlock() {
+func (ni *NI) sendAndUnlock() {
 	for len(ni.due) > 0 {
 		p := ni.due[0]
 		ni.due = ni.due[1:]
-		ni.pump(p)
+		ni.sendWaiting(p)
 	}
 	if len(ni.events) > 0 {
 		ni.rouse()
@@ -240,15 +240,15 @@ func (ni *NI) Poll(budget int) (done int) {
 	for _, o := range closing {
 		ni.endOp(o)
 	}
-	ni.unlock()
+	ni.sendAndUnlock()
 	for range budget {
 		n, ok := ni.rma.Next()
 		if !ok {
 			break
 		}
 		ni.mu.Lock()
-		ni.notified(n)
-		ni.unlock()
+		ni.endNotified(n)
+		ni.sendAndUnlock()
 		done++
 	}
 	for range budget {
@@ -257,10 +257,10 @@ func (ni *NI) Poll(budget int) (done int) {
 			break
 		}
 		ni.mu.Lock()
-		if !ni.receive(st, b) {
+		if !ni.handleMessage(st, b) {
 			ni.stats.BadMessages++
 		}
-		ni.unlock()
+		ni.sendAndUnlock()
 		ni.velo.Advance()
 		done++
 	}
@@ -271,11 +271,11 @@ func (ni *NI) Poll(budget int) (done int) {
 // calls it.
 func (ni *NI) Expire(now time.Time) {
 	ni.mu.Lock()
-	defer ni.unlock()
+	defer ni.sendAndUnlock()
 	for o := range ni.ops {
 		if !o.deadline.IsZero() && now.After(o.deadline) {
 			ni.stats.TimedOut++
-			ni.fail(o, ErrTimeout)
+			ni.failOp(o, ErrTimeout)
 		}
 	}
 }
@@ -285,21 +285,21 @@ func (ni *NI) Expire(now time.Time) {
 func (ni *NI) Close() error {
 	ni.mu.Lock()
 	if ni.closed {
-		ni.unlock()
+		ni.sendAndUnlock()
 		return fmt.Errorf("lnet: %w", fabric.ErrClosed)
 	}
 	ni.closed = true
 	err := errors.Join(ni.velo.Close(), ni.rma.Close())
 	for o := range ni.ops {
 		o.closeRegion()
-		ni.fail(o, fmt.Errorf("lnet: %w", fabric.ErrClosed))
+		ni.failOp(o, fmt.Errorf("lnet: %w", fabric.ErrClosed))
 	}
 	for _, o := range ni.closing {
 		o.closeRegion()
 		ni.endOp(o)
 	}
 	ni.closing = nil
-	ni.unlock()
+	ni.sendAndUnlock()
 	ni.runHandlers()
 	return err
 }

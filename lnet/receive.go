@@ -10,15 +10,15 @@ import (
 
 func appendNLA(b []byte, a atu.NLA) []byte { return binary.LittleEndian.AppendUint64(b, uint64(a)) }
 
-// receive handles a VELO message, and reports whether it keeps to the protocol. It borrows b. The
-// caller holds mu.
-func (ni *NI) receive(st velo.Status, b []byte) bool {
-	p := ni.peer(st.Src)
+// handleMessage handles a VELO message, and reports whether it keeps to the protocol. It borrows b.
+// The caller holds mu.
+func (ni *NI) handleMessage(st velo.Status, b []byte) bool {
+	p := ni.peerOf(st.Src)
 	if st.SrcVPID != ni.cfg.VPID || st.Multicast {
 		return false
 	}
 	if st.Type == typePiece || st.Type == typeLast {
-		if b = p.assemble(st, b); b == nil {
+		if b = p.assemblePiece(st, b); b == nil {
 			return p.open
 		}
 	}
@@ -38,7 +38,7 @@ func (ni *NI) receive(st velo.Status, b []byte) bool {
 		ni.nakReceived(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)), binary.LittleEndian.Uint32(rest[8:]))
 	case st.Type == typeAdvert && len(rest) == AdvertLen-HeaderLen && h.PayloadLength+h.Length > 0 &&
 		(h.Type == MessagePut || h.Type == MessageGet):
-		ni.rendezvous(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)))
+		ni.answerAdvert(p, h, atu.NLA(binary.LittleEndian.Uint64(rest)))
 	case st.Type != typeLast || len(rest) != int(h.PayloadLength):
 		return false
 	case h.Type == MessagePut:
@@ -53,8 +53,8 @@ func (ni *NI) receive(st velo.Status, b []byte) bool {
 	return true
 }
 
-// assemble adds a piece to its message, and returns the message if it is whole.
-func (p *peer) assemble(st velo.Status, b []byte) []byte {
+// assemblePiece adds a piece to its message, and returns the message if it is whole.
+func (p *peer) assemblePiece(st velo.Status, b []byte) []byte {
 	first, last := st.Tag == tagFirst, st.Type == typeLast
 	if first {
 		p.buf = p.buf[:0]
@@ -70,56 +70,56 @@ func (p *peer) assemble(st velo.Status, b []byte) []byte {
 	return p.buf
 }
 
-// rendezvous answers an advert: a PUT's with a GET, a GET's with a PUT.
-func (ni *NI) rendezvous(p *peer, h Header, remote atu.NLA) {
+// answerAdvert answers an advert: a PUT's with a GET, a GET's with a PUT.
+func (ni *NI) answerAdvert(p *peer, h Header, remote atu.NLA) {
 	n, access := int(h.PayloadLength+h.Length), atu.Write
 	if h.Type == MessageGet {
 		access = atu.Read
 	}
 	if p.transfers == maxTransfers {
-		ni.nak(p, h, remote, ErrRefused)
+		ni.sendNAK(p, h, remote, ErrRefused)
 		return
 	}
 	o := ni.matchMessage(p, h, n)
 	if o == nil {
-		ni.nak(p, h, remote, ErrNoMatch)
+		ni.sendNAK(p, h, remote, ErrNoMatch)
 		return
 	}
 	o.remote = remote
 	p.transfers++
 	var err error
-	if o.region, err = o.md.desc.register(ni.nic.ATU(), ni.cfg.VPID, o.event.Offset, n, access); err == nil {
-		err = ni.transfer(o, n)
+	if o.region, err = o.md.desc.registerPart(ni.nic.ATU(), ni.cfg.VPID, o.event.Offset, n, access); err == nil {
+		err = ni.startTransfer(o, n)
 	}
 	if err != nil {
-		ni.transferred(o, err)
+		ni.endTransfer(o, err)
 	}
 }
 
-// transfer starts the RMA operation of a peer's message.
-func (ni *NI) transfer(o *op, n int) error {
+// startTransfer starts the RMA operation of a peer's message.
+func (ni *NI) startTransfer(o *op, n int) error {
 	local := o.region.NLA()
 	if o.hdr.Type == MessageGet {
-		ni.expect(o, rma.Requester, rma.LastFragment(local, n))
+		ni.expectNotification(o, rma.Requester, rma.LastFragment(local, n))
 		return ni.rma.Put(rma.PutReq{Local: local, Remote: o.remote, Len: n, Node: o.peer.node, VPID: ni.cfg.VPID,
 			Notify: rma.NotifyRequester | rma.NotifyCompleter})
 	}
-	ni.expect(o, rma.Completer, rma.LastFragment(local, n))
+	ni.expectNotification(o, rma.Completer, rma.LastFragment(local, n))
 	return ni.rma.Get(rma.GetReq{Local: local, Remote: o.remote, Len: n, Node: o.peer.node, VPID: ni.cfg.VPID,
 		Notify: rma.NotifyCompleter | rma.NotifyResponder})
 }
 
-// transferred ends a peer's message, whose RMA operation has ended.
-func (ni *NI) transferred(o *op, err error) {
+// endTransfer ends a peer's message, whose RMA operation has ended.
+func (ni *NI) endTransfer(o *op, err error) {
 	o.peer.transfers--
 	if err != nil {
-		ni.fail(o, err)
-		ni.nak(o.peer, o.hdr, o.remote, ErrRefused)
+		ni.failOp(o, err)
+		ni.sendNAK(o.peer, o.hdr, o.remote, ErrRefused)
 		return
 	}
 	ni.endOp(o)
 	if o.hdr.Type == MessagePut {
-		ni.acknowledge(o)
+		ni.sendACK(o)
 	}
 }
 
@@ -128,20 +128,20 @@ func (ni *NI) receivePut(p *peer, h Header, data []byte) {
 	o := ni.matchMessage(p, h, len(data))
 	if o == nil {
 		if h.Handle != NoHandle {
-			ni.nak(p, h, 0, ErrNoMatch)
+			ni.sendNAK(p, h, 0, ErrNoMatch)
 		}
 		return
 	}
 	o.md.desc.eachPiece(o.event.Offset, len(data), func(b []byte) { data = data[copy(b, data):] })
 	ni.endOp(o)
-	ni.acknowledge(o)
+	ni.sendACK(o)
 }
 
 // receiveGet answers a GET by VELO.
 func (ni *NI) receiveGet(p *peer, h Header) {
 	o := ni.matchMessage(p, h, int(h.Length))
 	if o == nil {
-		ni.nak(p, h, 0, ErrNoMatch)
+		ni.sendNAK(p, h, 0, ErrNoMatch)
 		return
 	}
 	r := Header{Dst: h.Src, Src: h.Dst, Type: MessageReply, Handle: h.Handle, PayloadLength: h.Length}
@@ -151,8 +151,8 @@ func (ni *NI) receiveGet(p *peer, h Header) {
 	ni.sendAnswer(&op{peer: p, chargeable: true, data: b})
 }
 
-// acknowledge sends the ACK of a PUT that has arrived, if its initiator wants one.
-func (ni *NI) acknowledge(o *op) {
+// sendACK sends the ACK of a PUT that has arrived, if its initiator wants one.
+func (ni *NI) sendACK(o *op) {
 	if o.hdr.Handle == NoHandle || o.md.desc.Options&AckDisable != 0 {
 		return
 	}
@@ -162,8 +162,8 @@ func (ni *NI) acknowledge(o *op) {
 	ni.sendAnswer(&op{peer: o.peer, chargeable: true, data: b})
 }
 
-// nak refuses a message: it sends its header back.
-func (ni *NI) nak(p *peer, h Header, nla atu.NLA, why error) {
+// sendNAK refuses a message: it sends its header back.
+func (ni *NI) sendNAK(p *peer, h Header, nla atu.NLA, why error) {
 	ni.stats.Naks++
 	reason := uint32(reasonRefused)
 	if why == ErrNoMatch {
@@ -187,7 +187,7 @@ func (ni *NI) nakReceived(p *peer, h Header, nla atu.NLA, reason uint32) {
 	if reason == reasonNoMatch {
 		err = ErrNoMatch
 	}
-	ni.fail(o, err)
+	ni.failOp(o, err)
 }
 
 // answerReceived handles an ACK, or a REPLY whose bytes came by VELO.
@@ -216,8 +216,8 @@ func (ni *NI) answerReceived(p *peer, h Header, data []byte) {
 	ni.endOp(o)
 }
 
-// notified ends the bulk transfer of a message. The caller holds mu.
-func (ni *NI) notified(n rma.Notification) {
+// endNotified ends the bulk transfer of a message. The caller holds mu.
+func (ni *NI) endNotified(n rma.Notification) {
 	o := ni.expected[key{n.Writer, n.Node, n.Local}]
 	command := rma.CommandGet
 	if o != nil && o.hdr.Type == MessageGet {
@@ -230,7 +230,7 @@ func (ni *NI) notified(n rma.Notification) {
 	delete(ni.expected, o.key)
 	o.key = key{}
 	if o.target {
-		ni.transferred(o, n.Status.Err())
+		ni.endTransfer(o, n.Status.Err())
 		return
 	}
 	ni.finishSend(o)

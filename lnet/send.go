@@ -99,7 +99,7 @@ func (ni *NI) startOp(d *MD, t MessageType, r Request) error {
 	}}
 	var start atu.NLA
 	if r.Len > ni.cfg.Immediate { // and so not 0
-		region, err := d.desc.register(ni.nic.ATU(), ni.cfg.VPID, r.Start, r.Len, access)
+		region, err := d.desc.registerPart(ni.nic.ATU(), ni.cfg.VPID, r.Start, r.Len, access)
 		if err == nil {
 			o.region = region
 			start, err = region.Lend(r.Target)
@@ -110,14 +110,14 @@ func (ni *NI) startOp(d *MD, t MessageType, r Request) error {
 		}
 	}
 	ni.mu.Lock()
-	defer ni.unlock()
+	defer ni.sendAndUnlock()
 	if ni.closed || d.unlinked {
 		o.closeRegion()
 		return fmt.Errorf("lnet: the interface or descriptor is not in use any more: %w", fabric.ErrClosed)
 	}
 	d.beginOp()
 	ni.last++
-	o.number, o.peer = ni.last, ni.peer(r.Target)
+	o.number, o.peer = ni.last, ni.peerOf(r.Target)
 	if o.waits {
 		h.Handle = Handle{ni.cookie, o.number}
 		ni.answers[o.number] = o
@@ -126,36 +126,36 @@ func (ni *NI) startOp(d *MD, t MessageType, r Request) error {
 	o.data, _ = h.AppendBinary(make([]byte, 0, AdvertLen)) // the lengths are possible
 	switch {
 	case o.region != nil:
-		ni.expect(o, writer, rma.LastFragment(start, r.Len))
+		ni.expectNotification(o, writer, rma.LastFragment(start, r.Len))
 		o.data, o.mtt = appendNLA(o.data, start), typeAdvert
 	case t == MessagePut:
 		d.desc.eachPiece(r.Start, r.Len, func(b []byte) { o.data = append(o.data, b...) })
 	}
-	ni.enqueue(o)
+	ni.enqueueOp(o)
 	return nil
 }
 
-// expect has a notification find o. It must do so before the peer or the RMA unit can act. The
-// caller holds mu.
-func (ni *NI) expect(o *op, w rma.Writer, last atu.NLA) {
+// expectNotification has a notification find o. It must do so before the peer or the RMA unit can
+// act. The caller holds mu.
+func (ni *NI) expectNotification(o *op, w rma.Writer, last atu.NLA) {
 	o.key = key{w, o.peer.node, last}
 	ni.expected[o.key], ni.ops[o] = o, struct{}{}
 }
 
-// detach takes o out of everything by which it can be found. The caller holds mu.
-func (ni *NI) detach(o *op) {
+// detachOp takes o out of everything by which it can be found. The caller holds mu.
+func (ni *NI) detachOp(o *op) {
 	delete(ni.expected, o.key) // no two have the same address
 	delete(ni.answers, o.number)
 	delete(ni.ops, o)
 	if i := slices.Index(o.peer.queue, o); i >= 0 {
-		ni.dequeue(o.peer, i)
+		ni.dequeueAt(o.peer, i)
 		ni.due = append(ni.due, o.peer)
 	}
 }
 
-// enqueue sends o after the messages that wait for its peer; but a NAK, which takes no credits,
+// enqueueOp sends o after the messages that wait for its peer; but a NAK, which takes no credits,
 // before those that wait for credits, which may wait for the peer's NAK. The caller holds mu.
-func (ni *NI) enqueue(o *op) {
+func (ni *NI) enqueueOp(o *op) {
 	at := len(o.peer.queue)
 	if !o.chargeable {
 		for at > 0 && o.peer.queue[at-1].chargeable && !o.peer.queue[at-1].charged {
@@ -175,19 +175,20 @@ func (ni *NI) sendAnswer(o *op) {
 	}
 	o.peer.answers++
 	o.deadline = time.Now().Add(ni.cfg.Timeout)
-	ni.enqueue(o)
+	ni.enqueueOp(o)
 }
 
-// dequeue removes a message from a peer's queue. The caller holds mu.
-func (ni *NI) dequeue(p *peer, i int) {
+// dequeueAt removes a message from a peer's queue. The caller holds mu.
+func (ni *NI) dequeueAt(p *peer, i int) {
 	if p.queue[i].md == nil {
 		p.answers--
 	}
 	p.queue = slices.Delete(p.queue, i, i+1)
 }
 
-// pump sends the messages that wait for a peer, as far as there are credits. The caller holds mu.
-func (ni *NI) pump(p *peer) {
+// sendWaiting sends the messages that wait for a peer, as far as there are credits. The caller
+// holds mu.
+func (ni *NI) sendWaiting(p *peer) {
 	for len(p.queue) > 0 {
 		o := p.queue[0]
 		if o.chargeable && !o.charged {
@@ -205,23 +206,23 @@ func (ni *NI) pump(p *peer) {
 			ni.tx--
 			o.charged = true
 		}
-		err := ni.transmit(o)
+		err := ni.transmitOp(o)
 		if errors.Is(err, fabric.ErrAgain) {
 			return // OnCredit calls
 		}
 		if err != nil {
-			ni.fail(o, err) // which takes it off the queue
+			ni.failOp(o, err) // which takes it off the queue
 			continue
 		}
-		ni.dequeue(p, 0)
+		ni.dequeueAt(p, 0)
 		if o.mtt != typeAdvert { // else a notification follows
 			ni.finishSend(o)
 		}
 	}
 }
 
-// transmit sends the rest of a message.
-func (ni *NI) transmit(o *op) error {
+// transmitOp sends the rest of a message.
+func (ni *NI) transmitOp(o *op) error {
 	for o.sentBytes < len(o.data) {
 		d := velo.Descriptor{Dst: o.peer.node, VPID: ni.cfg.VPID, Type: o.mtt}
 		n := min(velo.MaxPayload, len(o.data)-o.sentBytes)
@@ -242,8 +243,8 @@ func (ni *NI) transmit(o *op) error {
 	return nil
 }
 
-// uncredit gives the credits of a message back. The caller holds mu.
-func (ni *NI) uncredit(o *op) {
+// returnCredits gives the credits of a message back. The caller holds mu.
+func (ni *NI) returnCredits(o *op) {
 	if !o.charged {
 		return
 	}
@@ -266,29 +267,29 @@ func (ni *NI) finishSend(o *op) {
 		return
 	}
 	o.sent = true
-	ni.uncredit(o)
+	ni.returnCredits(o)
 	e := o.event
 	e.Type = EventSend
 	ni.queueEvent(o.md, e)
 }
 
-// fail ends an operation with an error. The caller holds mu.
-func (ni *NI) fail(o *op, err error) {
+// failOp ends an operation with an error. The caller holds mu.
+func (ni *NI) failOp(o *op, err error) {
 	o.err = err
-	ni.detach(o)
+	ni.detachOp(o)
 	ni.endOp(o)
 }
 
 // endOp ends an operation as soon as no transfer runs on its memory: credits, events,
 // descriptor. The caller holds mu.
 func (ni *NI) endOp(o *op) {
-	ni.detach(o)
+	ni.detachOp(o)
 	if o.region != nil && !o.region.Revoke() {
 		ni.closing = append(ni.closing, o)
 		return
 	}
 	o.closeRegion()
-	ni.uncredit(o)
+	ni.returnCredits(o)
 	if o.err != nil {
 		ni.stats.Failed++
 	}

@@ -25,8 +25,8 @@ type keyInfo struct {
 var machineKeys = []keyInfo{
 	{"name", "", textValue, false},
 	{"topology", nil, textValue, true},
-	{"cores", int64(0), whole(1, 1<<16), true},
-	{"seed", int64(1), whole(0, math.MaxInt64), false},
+	{"cores", int64(0), wholeNumber(1, 1<<16), true},
+	{"seed", int64(1), wholeNumber(0, math.MaxInt64), false},
 	{"scheduler", "fcfs", oneOfTexts(Schedulers), false},
 	{"selector", "linear", oneOfTexts(Selectors), false},
 	{"placement", "block", oneOfTexts(Placements), false},
@@ -36,21 +36,21 @@ var machineKeys = []keyInfo{
 var jobKeys = []keyInfo{
 	{"name", "", textValue, false},
 	{"pattern", nil, patternName, true},
-	{"ranks", int64(0), whole(1, pattern.MaxRanks), true},
+	{"ranks", int64(0), wholeNumber(1, pattern.MaxRanks), true},
 	{"bytes", uint64(1 << 20), sizeValue, false},
-	{"class", "C", class, false},
-	{"flows", int64(0), whole(1, 1<<26), true},
-	{"submit", "0s", submit, false},
-	{"duration", time.Duration(0), duration, false},
-	{"count", int64(1), whole(1, 100_000), false},
+	{"class", "C", takeClass, false},
+	{"flows", int64(0), wholeNumber(1, 1<<26), true},
+	{"submit", "0s", takeSubmit, false},
+	{"duration", time.Duration(0), takeDuration, false},
+	{"count", int64(1), wholeNumber(1, 100_000), false},
 	{"target", "random", oneOfTexts(storage.Selectors), false},
 }
 
 var storageKeys = []keyInfo{
-	{"routers", nil, whole(1, storage.MaxParts), true},
-	{"groups", nil, whole(1, storage.MaxParts), true},
-	{"servers", nil, whole(1, storage.MaxParts), true},
-	{"targets", nil, whole(1, storage.MaxParts), true},
+	{"routers", nil, wholeNumber(1, storage.MaxParts), true},
+	{"groups", nil, wholeNumber(1, storage.MaxParts), true},
+	{"servers", nil, wholeNumber(1, storage.MaxParts), true},
+	{"targets", nil, wholeNumber(1, storage.MaxParts), true},
 }
 
 func keyNames(keys []keyInfo) string {
@@ -87,8 +87,8 @@ func patternName(v any) (any, error) {
 // isFile reports whether a pattern is a file's: its name looks like one.
 func isFile(name string) bool { return strings.ContainsAny(name, "./") }
 
-// class takes a class of the NAS Parallel Benchmarks.
-func class(v any) (any, error) { return oneOfTexts(strings.Split(pattern.Classes, ""))(v) }
+// takeClass takes a class of the NAS Parallel Benchmarks.
+func takeClass(v any) (any, error) { return oneOfTexts(strings.Split(pattern.Classes, ""))(v) }
 
 func oneOfTexts(of []string) func(any) (any, error) {
 	return func(v any) (any, error) {
@@ -100,7 +100,7 @@ func oneOfTexts(of []string) func(any) (any, error) {
 	}
 }
 
-func whole(low, high int64) func(any) (any, error) {
+func wholeNumber(low, high int64) func(any) (any, error) {
 	return func(v any) (any, error) {
 		n, ok := v.(int64)
 		if !ok || n < low || n > high {
@@ -127,7 +127,7 @@ func sizeValue(v any) (any, error) {
 	return n * uint64(unit), nil
 }
 
-func duration(v any) (any, error) {
+func takeDuration(v any) (any, error) {
 	s, _ := v.(string)
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > 1e6*time.Hour {
@@ -136,9 +136,9 @@ func duration(v any) (any, error) {
 	return d, nil
 }
 
-// submit reads when jobs arrive: "5s" all at once, "every:10s", "exp:10s" at random
+// takeSubmit reads when jobs arrive: "5s" all at once, "every:10s", "exp:10s" at random
 // with that mean between them.
-func submit(v any) (any, error) {
+func takeSubmit(v any) (any, error) {
 	s, _ := v.(string)
 	_, _, err := parseSubmit(s)
 	if err != nil {

@@ -40,9 +40,9 @@ func (m *machine) markFree(hosts []int) {
 // run is hosts in a row that are free.
 type run struct{ first, length int }
 
-// linear selects n hosts: from the shortest run of free ones that has enough, else
+// selectLinear selects n hosts: from the shortest run of free ones that has enough, else
 // from the longest runs on. n is at most m.free.
-func (m *machine) linear(n int) []int {
+func (m *machine) selectLinear(n int) []int {
 	var runs []run
 	for i := 0; i < len(m.busy); i++ {
 		if m.busy[i] {
@@ -71,8 +71,8 @@ func (m *machine) linear(n int) []int {
 	return hosts
 }
 
-// random selects n different hosts, in random order. n is at most m.free.
-func (m *machine) random(n int, rng *rand.Rand) []int {
+// selectRandom selects n different hosts, in random order. n is at most m.free.
+func (m *machine) selectRandom(n int, rng *rand.Rand) []int {
 	free := make([]int, 0, m.free)
 	for i, b := range m.busy {
 		if !b {

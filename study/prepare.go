@@ -42,7 +42,7 @@ type recorded struct {
 func (r Setting) Prepare() (Config, error) {
 	var errs []error
 	s := r.scenario
-	get := func(key string) any { v, _ := r.value(0, key); return v }
+	get := func(key string) any { v, _ := r.valueAndLine(0, key); return v }
 	c := Config{
 		Seed:      uint64(get("seed").(int64)),
 		Scheduler: get("scheduler").(string), Selector: get("selector").(string),
@@ -53,9 +53,9 @@ func (r Setting) Prepare() (Config, error) {
 	} else {
 		c.Cores = unknown
 	}
-	if name, line := r.value(0, "topology"); name != nil {
+	if name, line := r.valueAndLine(0, "topology"); name != nil {
 		var err error
-		if c.Graph, err = s.graph(name.(string)); err != nil {
+		if c.Graph, err = s.findGraph(name.(string)); err != nil {
 			errs = append(errs, s.errorAt(line, "topology", err))
 		}
 	}
@@ -64,29 +64,29 @@ func (r Setting) Prepare() (Config, error) {
 			c.Cores = coresOf(c.Graph)
 		}
 		if _, err := routing.New(c.Router, c.Graph, 0); err != nil {
-			_, line := r.value(0, "router")
+			_, line := r.valueAndLine(0, "router")
 			errs = append(errs, s.errorAt(line, "router", err))
 		}
 	}
 	if s.storage {
-		if err := r.shape(&c); err != nil {
+		if err := r.readStorage(&c); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	sum, flows, seen := uint64(0), 0, make(map[*pattern.Pattern]bool)
 	for job := 1; job <= s.jobs; job++ {
-		jobs, err := r.job(job, c)
+		jobs, err := r.makeJobs(job, c)
 		if len(jobs) > 0 && !seen[jobs[0].Pattern] {
 			seen[jobs[0].Pattern] = true
 			if flows += len(jobs[0].Pattern.Flows); flows > s.cache.most {
-				_, line := r.value(job, "pattern")
+				_, line := r.valueAndLine(job, "pattern")
 				return c, errors.Join(append(errs, s.mistakeAt(line, "the patterns of the jobs up to here have more than %d flows", s.cache.most))...)
 			}
 		}
 		if len(jobs) > 0 {
-			high, low := bits.Mul64(jobs[0].bytes(), uint64(len(jobs)))
+			high, low := bits.Mul64(jobs[0].totalBytes(), uint64(len(jobs)))
 			if sum += min(low, maxBytes+1); high > 0 || sum > maxBytes {
-				_, line := r.value(job, "pattern")
+				_, line := r.valueAndLine(job, "pattern")
 				err, sum = s.mistakeAt(line, "%s: more than 2^62 bytes in all jobs", jobs[0].Name), maxBytes
 			}
 		}
@@ -98,11 +98,12 @@ func (r Setting) Prepare() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// shape reads [storage] into c. While a value of it is wrong, of which parse tells, there is none.
-func (r Setting) shape(c *Config) error {
+// readStorage reads [storage] into c. While a value of it is wrong, of which parse tells, there is
+// none.
+func (r Setting) readStorage(c *Config) error {
 	var line int
 	read := func(key string) int {
-		v, at := r.value(ofStorage, key)
+		v, at := r.valueAndLine(ofStorage, key)
 		line = max(line, at)
 		n, _ := v.(int64)
 		return int(n)
@@ -137,7 +138,7 @@ func (s *Scenario) errorAt(line int, key string, err error) error {
 	return errors.Join(errs...)
 }
 
-func (s *Scenario) graph(name string) (*graph.Graph, error) {
+func (s *Scenario) findGraph(name string) (*graph.Graph, error) {
 	if g := s.cache.graphs[name]; g != nil {
 		return g, nil
 	}
@@ -161,17 +162,17 @@ func coresOf(g *graph.Graph) int {
 	return least
 }
 
-// job makes the jobs of a [[job]].
-func (r Setting) job(job int, c Config) (jobs []Job, err error) {
+// makeJobs makes the jobs of a [[job]].
+func (r Setting) makeJobs(job int, c Config) (jobs []Job, err error) {
 	s := r.scenario
-	get := func(key string) any { v, _ := r.value(job, key); return v }
-	name, line := r.value(job, "pattern")
+	get := func(key string) any { v, _ := r.valueAndLine(job, key); return v }
+	name, line := r.valueAndLine(job, "pattern")
 	ranks, ranksKnown := get("ranks").(int64)
 	flows, flowsKnown := get("flows").(int64)
 	if name == nil || !isFile(name.(string)) && !(ranksKnown && flowsKnown) {
 		return nil, nil // a mistake, of which parse tells
 	}
-	rec, err := s.pattern(name.(string), pattern.Params{
+	rec, err := s.findPattern(name.(string), pattern.Params{
 		Ranks: int(ranks), Bytes: get("bytes").(uint64), Flows: int(flows),
 		Class: get("class").(string)[0], Seed: c.Seed,
 	})
@@ -191,8 +192,8 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 	if j.Duration == 0 {
 		j.Duration = max(rec.duration, time.Second)
 	}
-	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > c.hosts() {
-		return nil, s.mistakeAt(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, c.hosts(), c.Cores)
+	if c.Graph != nil && c.Cores != unknown && (rec.pattern.Ranks+c.Cores-1)/c.Cores > c.jobHosts() {
+		return nil, s.mistakeAt(line, "%s has %d ranks, more than %d hosts of %d cores hold", j.Name, rec.pattern.Ranks, c.jobHosts(), c.Cores)
 	}
 	kind, d, err := parseSubmit(get("submit").(string))
 	if err != nil {
@@ -216,8 +217,8 @@ func (r Setting) job(job int, c Config) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// pattern makes or reads a pattern: what looks like a file is one.
-func (s *Scenario) pattern(name string, p pattern.Params) (recorded, error) {
+// findPattern makes or reads a pattern: what looks like a file is one.
+func (s *Scenario) findPattern(name string, p pattern.Params) (recorded, error) {
 	file := isFile(name)
 	if file {
 		p = pattern.Params{}

@@ -178,7 +178,7 @@ func linesOf(text string) map[where]int {
 // enterKeys enters all keys, in the order of keys, and those that are left out with their
 // defaults.
 func (s *Scenario) enterKeys(content map[string]any, lines map[where]int) (errs []error) {
-	errs = s.section(0, content, machineKeys, lines)
+	errs = s.readSection(0, content, machineKeys, lines)
 	jobs, ok := content["job"].([]map[string]any)
 	if content["job"] != nil && !ok {
 		errs = append(errs, s.mistakeAt(lines[where{0, "job"}], "job: write a table of its own for each, [[job]]"))
@@ -192,17 +192,17 @@ func (s *Scenario) enterKeys(content map[string]any, lines map[where]int) (errs 
 		}
 		s.storage = ok
 		if ok {
-			errs = append(errs, s.section(ofStorage, table, storageKeys, lines)...)
+			errs = append(errs, s.readSection(ofStorage, table, storageKeys, lines)...)
 		}
 	}
 	s.jobs = len(jobs)
 	for i, job := range jobs {
-		errs = append(errs, s.section(i+1, job, jobKeys, lines)...)
+		errs = append(errs, s.readSection(i+1, job, jobKeys, lines)...)
 	}
 	return errs
 }
 
-func (s *Scenario) section(job int, content map[string]any, keys []keyInfo, lines map[where]int) (errs []error) {
+func (s *Scenario) readSection(job int, content map[string]any, keys []keyInfo, lines map[where]int) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		known := job == 0 && (name == "job" || name == "storage") || slices.ContainsFunc(keys, func(k keyInfo) bool { return k.name == name })
 		if !known {
@@ -363,8 +363,8 @@ func (r Setting) Label() string {
 	return strings.Join(values, " ")
 }
 
-// value is the choice of a key, and its line.
-func (r Setting) value(job int, key string) (any, int) {
+// valueAndLine is the choice of a key, and its line.
+func (r Setting) valueAndLine(job int, key string) (any, int) {
 	i, ok := r.scenario.index[where{job, key}]
 	if !ok {
 		panic("study: no key " + key)

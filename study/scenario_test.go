@@ -231,7 +231,7 @@ func TestFlowsOfARun(t *testing.T) {
 		_, err := r.Prepare()
 		got := fmt.Sprint(err)
 		want := "<nil>"
-		if ranks, _ := r.value(2, "ranks"); ranks == int64(64) {
+		if ranks, _ := r.valueAndLine(2, "ranks"); ranks == int64(64) {
 			want = "s.toml:7: the patterns of the jobs up to here have more than 127 flows"
 		}
 		if got != want {
@@ -262,7 +262,7 @@ func TestIndex(t *testing.T) {
 		}
 		for job := 1; job <= 3; job++ {
 			bit := int64(r.Number-1) >> (3 - job) & 1
-			if v, line := r.value(job, "ranks"); v != 2+bit || line != 1+3*job {
+			if v, line := r.valueAndLine(job, "ranks"); v != 2+bit || line != 1+3*job {
 				t.Errorf("run %d: job %d has %v ranks, of line %d", r.Number, job, v, line)
 			}
 		}

@@ -28,8 +28,8 @@ type Job struct {
 	Target   string // how it chooses the target: one of storage.Selectors
 }
 
-// bytes is what a job sends in all.
-func (j Job) bytes() uint64 { return j.Pattern.Bytes() + j.Write*uint64(j.Pattern.Ranks) }
+// totalBytes is what a job sends in all.
+func (j Job) totalBytes() uint64 { return j.Pattern.Bytes() + j.Write*uint64(j.Pattern.Ranks) }
 
 // Config is a simulation.
 type Config struct {
@@ -47,8 +47,8 @@ type Config struct {
 	OnPath func(job int, f routing.Flow, path []int32)
 }
 
-// hosts is how many hosts jobs may have: all but the routers of the storage.
-func (c Config) hosts() int { return len(c.Graph.Hosts()) - c.Storage.Routers }
+// jobHosts is how many hosts jobs may have: all but the routers of the storage.
+func (c Config) jobHosts() int { return len(c.Graph.Hosts()) - c.Storage.Routers }
 
 // Record is what became of a job.
 type Record struct {
@@ -161,7 +161,7 @@ func Simulate(c Config) (*Result, error) {
 		}
 		// What else happens now counts first.
 		if len(s.events) == 0 || s.events[0].at > e.at || s.events[0].kind == started {
-			s.schedule(e.at)
+			s.startJobs(e.at)
 		}
 	}
 	return &s.result, nil
@@ -183,7 +183,7 @@ func newSimulation(c Config) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts := c.hosts()
+	hosts := c.jobHosts()
 	n := len(c.Graph.Channels())
 	s := &simulation{
 		Config: c, router: router, load: routing.NewLoad(c.Graph), machine: newMachine(len(c.Graph.Hosts())),
@@ -203,7 +203,7 @@ func newSimulation(c Config) (*simulation, error) {
 			return nil, fmt.Errorf("%w: job %q has %d ranks, more than %d hosts of %d cores hold", ErrInvalid, j.Name, j.Pattern.Ranks, hosts, c.Cores)
 		}
 		s.result.Records[i] = Record{Name: j.Name, Submit: j.Submit}
-		s.push(j.Submit, arrived, i)
+		s.pushEvent(j.Submit, arrived, i)
 	}
 	return s, nil
 }
@@ -215,22 +215,22 @@ func oneOf(what, name string, of []string) error {
 	return nil
 }
 
-func (s *simulation) push(at time.Duration, k kind, job int) {
+func (s *simulation) pushEvent(at time.Duration, k kind, job int) {
 	s.seq++
 	heap.Push(&s.events, event{at, k, s.seq, job})
 }
 
-// schedule starts jobs that wait. FCFS starts the first one as long as it fits. With
+// startJobs starts jobs that wait. FCFS starts the first one as long as it fits. With
 // backfill a later one may go first if that does not put off the first: it ends before
 // the first can begin, or leaves enough nodes for it.
-func (s *simulation) schedule(now time.Duration) {
+func (s *simulation) startJobs(now time.Duration) {
 	for len(s.queue) > 0 && s.nodes[s.queue[0]] <= s.machine.free {
-		s.dispatch(now, 0)
+		s.dispatchJob(now, 0)
 	}
 	if s.Scheduler != "backfill" || len(s.queue) < 2 {
 		return
 	}
-	begin, spare := s.shadow(now)
+	begin, spare := s.latestBegin(now)
 	for i := 1; i < len(s.queue); {
 		job := s.queue[i]
 		n := s.nodes[job]
@@ -238,19 +238,19 @@ func (s *simulation) schedule(now time.Duration) {
 		case n > s.machine.free:
 			i++
 		case now+s.Jobs[job].Duration <= begin:
-			s.dispatch(now, i)
+			s.dispatchJob(now, i)
 		case n <= spare:
 			spare -= n
-			s.dispatch(now, i)
+			s.dispatchJob(now, i)
 		default:
 			i++
 		}
 	}
 }
 
-// shadow is when the first job of the queue can begin at the latest, and how many nodes
+// latestBegin is when the first job of the queue can begin at the latest, and how many nodes
 // it leaves then.
-func (s *simulation) shadow(now time.Duration) (begin time.Duration, spare int) {
+func (s *simulation) latestBegin(now time.Duration) (begin time.Duration, spare int) {
 	type end struct {
 		at    time.Duration
 		nodes int
@@ -272,20 +272,20 @@ func (s *simulation) shadow(now time.Duration) (begin time.Duration, spare int) 
 	return begin, free - s.nodes[s.queue[0]]
 }
 
-// dispatch gives nodes to a job of the queue.
-func (s *simulation) dispatch(now time.Duration, at int) {
+// dispatchJob gives nodes to a job of the queue.
+func (s *simulation) dispatchJob(now time.Duration, at int) {
 	job := s.queue[at]
 	s.queue = slices.Delete(s.queue, at, at+1)
 	if s.Selector == "random" {
-		s.taken[job] = s.machine.random(s.nodes[job], s.rng)
+		s.taken[job] = s.machine.selectRandom(s.nodes[job], s.rng)
 	} else {
-		s.taken[job] = s.machine.linear(s.nodes[job])
+		s.taken[job] = s.machine.selectLinear(s.nodes[job])
 	}
 	s.machine.markBusy(s.taken[job])
 	r := &s.result.Records[job]
 	r.Start, r.End = now, now+s.Jobs[job].Duration
 	s.result.Order = append(s.result.Order, job)
-	s.push(now, started, job)
+	s.pushEvent(now, started, job)
 }
 
 // startJob puts a job's traffic on the links.
@@ -294,10 +294,10 @@ func (s *simulation) startJob(job int) error {
 	for _, h := range s.taken[job] {
 		r.Hosts = append(r.Hosts, s.Graph.Hosts()[h])
 	}
-	flows := s.between(s.Jobs[job].Pattern, r.Hosts)
+	flows := s.flowsBetween(s.Jobs[job].Pattern, r.Hosts)
 	if s.Jobs[job].Write > 0 {
 		var err error
-		if flows, r.Imbalance, err = s.write(job, r.Hosts); err != nil {
+		if flows, r.Imbalance, err = s.writerFlows(job, r.Hosts); err != nil {
 			return err
 		}
 	}
@@ -322,12 +322,12 @@ func (s *simulation) startJob(job int) error {
 		s.flows[c], s.bytes[c] = 0, 0
 	}
 	s.shares[job] = shares
-	s.push(r.End, finished, job)
+	s.pushEvent(r.End, finished, job)
 	return err
 }
 
-// between adds up a pattern's flows for each pair of hosts.
-func (s *simulation) between(p *pattern.Pattern, hosts []int32) []routing.Flow {
+// flowsBetween adds up a pattern's flows for each pair of hosts.
+func (s *simulation) flowsBetween(p *pattern.Pattern, hosts []int32) []routing.Flow {
 	at := make([]int32, p.Ranks)
 	for rank := range at {
 		at[rank] = hosts[hostOfRank(s.Placement, rank, s.Cores, len(hosts))]
@@ -363,7 +363,7 @@ func (s *simulation) finishJob(job int) {
 		s.load.Remove(sh.channel, sh.bytes, sh.flows)
 	}
 	if s.files != nil {
-		s.files.close(job)
+		s.files.closeFiles(job)
 	}
 	s.machine.markFree(s.taken[job])
 	s.taken[job], s.shares[job] = nil, nil

@@ -87,7 +87,7 @@ func TestLinear(t *testing.T) {
 		1: {0}, 2: {0, 1}, 3: {3, 4, 5}, // the shortest run that has enough, the first of those
 		4: {3, 4, 5, 0}, 6: {3, 4, 5, 0, 1, 7}, 9: {3, 4, 5, 0, 1, 7, 8, 10, 11},
 	} {
-		if got := m.linear(n); !slices.Equal(got, want) {
+		if got := m.selectLinear(n); !slices.Equal(got, want) {
 			t.Errorf("%d of %v: %v, want %v", n, m.busy, got, want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestRandomSelector(t *testing.T) {
 	m.markBusy([]int{0, 11})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 11 {
-		got := m.random(n, rng)
+		got := m.selectRandom(n, rng)
 		slices.Sort(got)
 		if len(got) != n || len(slices.Compact(got)) != n || slices.Contains(got, 0) || slices.Contains(got, 11) {
 			t.Errorf("%d hosts: %v", n, got)

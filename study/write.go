@@ -25,7 +25,7 @@ func newFiles(c Config, m *machine) (*files, error) {
 		return nil, err
 	}
 	hosts := c.Graph.Hosts()
-	if c.hosts() < 1 {
+	if c.jobHosts() < 1 {
 		return nil, fmt.Errorf("%w: %d routers leave no host of %d for jobs", ErrInvalid, c.Storage.Routers, len(hosts))
 	}
 	f := &files{shape: c.Storage, use: storage.NewUse(c.Storage), open: make(map[int][]storage.Path)}
@@ -56,9 +56,9 @@ func hopsTo(g *graph.Graph, to int32) []int32 {
 	return hops
 }
 
-// write opens the files of a job's ranks, and returns the flows to the routers and the imbalance
-// factor of its writers beside the other jobs that write.
-func (s *simulation) write(job int, hosts []int32) ([]routing.Flow, float64, error) {
+// writerFlows opens the files of a job's ranks, and returns the flows to the routers and the
+// imbalance factor of its writers beside the other jobs that write.
+func (s *simulation) writerFlows(job int, hosts []int32) ([]routing.Flow, float64, error) {
 	f, j := s.files, s.Jobs[job]
 	if f == nil {
 		return nil, 0, fmt.Errorf("%w: it writes, and there is no storage", ErrInvalid)
@@ -79,8 +79,8 @@ func (s *simulation) write(job int, hosts []int32) ([]routing.Flow, float64, err
 	return mergeFlows(flows), f.use.Imbalance(f.open[job]), nil
 }
 
-// close closes the files of a job, if it has any.
-func (f *files) close(job int) {
+// closeFiles closes the files of a job, if it has any.
+func (f *files) closeFiles(job int) {
 	for _, p := range f.open[job] {
 		f.use.Add(p, -1)
 	}
