@@ -166,7 +166,7 @@ func (a *agent) serveNamespaces(ctx context.Context, ready func()) (err error) {
 			select {
 			case <-ctx.Done():
 				return nil
-			case pid := <-a.door.knocks():
+			case pid := <-a.door.heardKnocks():
 				a.serveCaller(pid, time.Now())
 			case r := <-a.attacher.done:
 				a.attachEnded(r, time.Now())
@@ -308,7 +308,7 @@ func (a *agent) startBroker(inode uint64, pid int) (p *place, err error) {
 		return nil, errors.Join(err, p.server.Close(), p.ns.Close())
 	}
 	if inode != a.ownInode {
-		p.ruled = a.rule(p, containerOf(a.proc, pid))
+		p.ruled = a.findRules(p, containerOf(a.proc, pid))
 	}
 	go func() { p.ended <- p.server.Run(context.Background()) }()
 	return p, nil
@@ -337,7 +337,7 @@ func (p *place) close() error {
 
 // close leaves all namespaces.
 func (a *agent) close() error {
-	a.search.close()
+	a.search.endScan()
 	var errs []error
 	for _, p := range a.places {
 		errs = append(errs, p.close())

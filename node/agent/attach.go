@@ -177,7 +177,7 @@ func (a *agent) noteStays() {
 	kept := make(map[uint64][]control.Stay)
 	for pid, p := range a.search.known {
 		if p.life == stays && len(kept[p.inode]) < maxStays {
-			name := strings.TrimSpace(string(read(filepath.Join(a.proc, strconv.Itoa(pid), "comm"))))
+			name := strings.TrimSpace(string(readProc(filepath.Join(a.proc, strconv.Itoa(pid), "comm"))))
 			kept[p.inode] = append(kept[p.inode], control.Stay{PID: pid, Name: name, Reason: p.reason})
 		}
 	}

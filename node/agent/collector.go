@@ -21,15 +21,15 @@ var (
 		append([]string{"mode", "reason"}, containerLabels...), nil)
 	openDesc = prometheus.NewDesc("exnet_agent_open_sent_bytes", "Bytes that these have sent, direct (way is direct) or by the kernel (tcp).",
 		append([]string{"way", "reason"}, containerLabels...), nil)
-	sentDesc     = total("direct_sent_bytes", "Bytes that the programs of a container have sent by direct sockets.")
-	receivedDesc = total("direct_received_bytes", "Bytes that the programs of a container have received by direct sockets.")
-	returnsDesc  = total("returns", "Direct connections that programs of a container have taken back to TCP.")
-	sleepsDesc   = total("sleeps", "How often programs of a container have slept until there were data.")
-	spinsDesc    = total("spins", "How often programs of a container have spun for data, and whether there were some (result is hit or miss).", "result")
+	sentDesc     = totalDesc("direct_sent_bytes", "Bytes that the programs of a container have sent by direct sockets.")
+	receivedDesc = totalDesc("direct_received_bytes", "Bytes that the programs of a container have received by direct sockets.")
+	returnsDesc  = totalDesc("returns", "Direct connections that programs of a container have taken back to TCP.")
+	sleepsDesc   = totalDesc("sleeps", "How often programs of a container have slept until there were data.")
+	spinsDesc    = totalDesc("spins", "How often programs of a container have spun for data, and whether there were some (result is hit or miss).", "result")
 )
 
-// total describes a counter of a container.
-func total(name, help string, labels ...string) *prometheus.Desc {
+// totalDesc describes a counter of a container.
+func totalDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("exnet_agent_"+name+"_total", help, append(labels, containerLabels...), nil)
 }
 
@@ -74,7 +74,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		sum.addSockets(s)
 	}
 	for whose, sum := range sums {
-		sum.collect(out, []string{whose.Container, whose.Name})
+		sum.collectSum(out, []string{whose.Container, whose.Name})
 	}
 }
 
@@ -111,8 +111,8 @@ var reasons = func() (all []string) {
 	return all
 }()
 
-// collect makes the metrics.
-func (t *containerSum) collect(out chan<- prometheus.Metric, labels []string) {
+// collectSum makes the metrics.
+func (t *containerSum) collectSum(out chan<- prometheus.Metric, labels []string) {
 	gauge := func(d *prometheus.Desc, n float64, key openKey) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, append([]string{key.how, key.reason}, labels...)...)
 	}

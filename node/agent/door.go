@@ -79,8 +79,8 @@ func (d *door) resetBudget() {
 	}
 }
 
-// knocks are the processes that have connected; nil: none is heard now.
-func (d *door) knocks() <-chan int {
+// heardKnocks are the processes that have connected; nil: none is heard now.
+func (d *door) heardKnocks() <-chan int {
 	if d == nil || d.callsLeft == 0 {
 		return nil
 	}

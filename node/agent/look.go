@@ -28,14 +28,14 @@ type image struct{ device, inode, start uint64 }
 // redis does, show no environment.
 func readProcess(dir string, before image) (s sight) {
 	s.image = imageAt(dir)
-	for v := range bytes.SplitSeq(read(filepath.Join(dir, "environ")), []byte{0}) {
+	for v := range bytes.SplitSeq(readProc(filepath.Join(dir, "environ")), []byte{0}) {
 		if bytes.Equal(v, askVariable) || bytes.HasPrefix(v, preloadVariable) && bytes.Contains(v, libraryName) {
 			s.asks = true
 			s.static = s.image != before && isStaticProgram(filepath.Join(dir, "exe"))
 			return s
 		}
 	}
-	s.asks = bytes.Contains(read(filepath.Join(dir, "maps")), libraryName)
+	s.asks = bytes.Contains(readProc(filepath.Join(dir, "maps")), libraryName)
 	return s
 }
 
@@ -55,7 +55,7 @@ func imageAt(dir string) (p image) {
 // statFields are those of a process's stat that follow its name, which may have any byte; none: it
 // is gone.
 func statFields(dir string) [][]byte {
-	text := read(filepath.Join(dir, "stat"))
+	text := readProc(filepath.Join(dir, "stat"))
 	return bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 }
 

@@ -46,12 +46,12 @@ func conmonName(proc string, pid int, id string) string {
 			return ""
 		}
 		dir := filepath.Join(proc, strconv.Itoa(pid))
-		if string(bytes.TrimSpace(read(filepath.Join(dir, "comm")))) != "conmon" {
+		if string(bytes.TrimSpace(readProc(filepath.Join(dir, "comm")))) != "conmon" {
 			continue
 		}
-		args := strings.Split(string(read(filepath.Join(dir, "cmdline"))), "\x00")
-		if in, err := os.Readlink(filepath.Join(dir, "ns/pid")); err == nil && in == own && after(args, "-c") == id {
-			return podName(after(args, "-n"))
+		args := strings.Split(string(readProc(filepath.Join(dir, "cmdline"))), "\x00")
+		if in, err := os.Readlink(filepath.Join(dir, "ns/pid")); err == nil && in == own && argAfter(args, "-c") == id {
+			return podName(argAfter(args, "-n"))
 		}
 	}
 	return ""
@@ -67,8 +67,8 @@ func podName(name string) string {
 	return name
 }
 
-// after is the argument that follows a flag.
-func after(args []string, flag string) string {
+// argAfter is the argument that follows a flag.
+func argAfter(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]
 	}
@@ -88,7 +88,7 @@ func parentOf(proc string, pid int) int {
 // dockerName reads what Docker knows of a container.
 func dockerName(root, id string) string {
 	var c struct{ Name string }
-	_ = json.Unmarshal(read(filepath.Join(root, "var/lib/docker/containers", id, "config.v2.json")), &c) // or it is not Docker's
+	_ = json.Unmarshal(readProc(filepath.Join(root, "var/lib/docker/containers", id, "config.v2.json")), &c) // or it is not Docker's
 	return strings.TrimPrefix(c.Name, "/")
 }
 
@@ -101,7 +101,7 @@ func containerdName(root, id string) string {
 	var c struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	_ = json.Unmarshal(read(all[0]), &c) // or it has none
+	_ = json.Unmarshal(readProc(all[0]), &c) // or it has none
 	const prefix = "io.kubernetes.cri."
 	var parts []string
 	for _, key := range []string{"sandbox-namespace", "sandbox-name", "container-name"} {

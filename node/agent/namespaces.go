@@ -37,9 +37,9 @@ func namespaceOf(link string) (uint64, bool) {
 // shortID is how many digits of a container's ID people write.
 const shortID = 12
 
-// read returns the first maxRead bytes of a file in /proc; none: the process has gone, or is not
-// for us.
-func read(path string) []byte {
+// readProc returns the first maxRead bytes of a file in /proc; none: the process has gone, or is
+// not for us.
+func readProc(path string) []byte {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
@@ -51,7 +51,7 @@ func read(path string) []byte {
 
 // containerOf is the ID of a process's container, "": it is in none.
 func containerOf(proc string, pid int) string {
-	return caller.HomeIn(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))).Container
+	return caller.HomeIn(readProc(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))).Container
 }
 
 // whoseOf names the container of a process: by its cgroup and its runtime, or else its namespace's

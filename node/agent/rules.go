@@ -18,8 +18,8 @@ const (
 	ruleTime = 10 * time.Second
 )
 
-// rule finds the rules of a container, and gives them to its broker. end ends the search.
-func (a *agent) rule(p *place, container string) (end func()) {
+// findRules finds the rules of a container, and gives them to its broker. end ends the search.
+func (a *agent) findRules(p *place, container string) (end func()) {
 	if a.rules == nil || container == "" {
 		return func() {}
 	}

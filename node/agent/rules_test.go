@@ -95,7 +95,7 @@ func TestRuleFails(t *testing.T) {
 	} {
 		text.Reset()
 		a.rules = func(context.Context, string) ([]broker.Rule, error) { return c.rules, c.err }
-		a.rule(p, testID)()
+		a.findRules(p, testID)()
 		if got := text.String(); !strings.HasSuffix(got, c.want) || strings.Count(got, "\n") != strings.Count(c.want, "\n") {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
@@ -105,7 +105,7 @@ func TestRuleFails(t *testing.T) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("x: %w", ctx.Err())
 	}
-	a.rule(p, testID)()
+	a.findRules(p, testID)()
 	if text.Len() > 0 {
 		t.Errorf("an ended search says %q", text.String())
 	}

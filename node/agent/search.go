@@ -148,7 +148,7 @@ func (s *search) scanProc(now time.Time, but uint64) error {
 	if err == nil && len(names) == s.most {
 		return nil
 	}
-	s.close()
+	s.endScan()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -160,8 +160,8 @@ func (s *search) scanProc(now time.Time, but uint64) error {
 	return nil
 }
 
-// close ends a scan that is not complete.
-func (s *search) close() {
+// endScan ends a scan that is not complete.
+func (s *search) endScan() {
 	if s.list != nil {
 		_ = s.list.Close() // it is only read
 		s.list = nil
@@ -229,7 +229,7 @@ func (s *search) readDue(now time.Time, due map[string]*queue) {
 			if time.Since(begin) >= searchTime {
 				return
 			}
-			if s.read(due[of].takeProcess(), now); len(due[of].namespaces) > 0 {
+			if s.readProcess(due[of].takeProcess(), now); len(due[of].namespaces) > 0 {
 				rest = append(rest, of)
 			}
 		}
@@ -237,8 +237,8 @@ func (s *search) readDue(now time.Time, due map[string]*queue) {
 	}
 }
 
-// read reads a process that is known.
-func (s *search) read(pid int, now time.Time) {
+// readProcess reads a process that is known.
+func (s *search) readProcess(pid int, now time.Time) {
 	p, begin := s.known[pid], time.Now()
 	p.account = s.accountAt(pid, p.inode)
 	if seen, ok := s.readWithin(pid, p.account, p.image); ok {
@@ -271,7 +271,7 @@ func (s *search) readWithin(pid int, of string, before image) (is sight, ok bool
 // whether it asks.
 func (s *search) readNewcomer(pid int, inode uint64, now time.Time) bool {
 	p := s.processAt(pid, inode, now)
-	s.read(pid, now)
+	s.readProcess(pid, now)
 	return p.asks
 }
 
@@ -279,7 +279,7 @@ func (s *search) readNewcomer(pid int, inode uint64, now time.Time) bool {
 // cgroups of any name there, of its container, of the user who has made its user namespace, or else
 // of its user; "": it is root's, in no container, and has none.
 func accountOf(proc string, pid int) string {
-	home := caller.HomeIn(read(filepath.Join(proc, strconv.Itoa(pid), "cgroup")))
+	home := caller.HomeIn(readProc(filepath.Join(proc, strconv.Itoa(pid), "cgroup")))
 	if home.User != 0 {
 		return fmt.Sprint("user ", home.User)
 	}

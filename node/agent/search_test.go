@@ -152,7 +152,7 @@ func TestSearchGoesOn(t *testing.T) {
 		fakeProcess(t, proc, 1000+pid, uint64(100+pid), "EXNET=1\x00", "")
 	}
 	s, now := newSearch(proc), time.Now()
-	defer s.close()
+	defer s.endScan()
 	s.most = 10
 	for looks := 1; looks <= 4; looks++ {
 		mustFind(t, s, now)
@@ -196,7 +196,7 @@ func TestSearchEnded(t *testing.T) {
 		fakeProcess(t, proc, 2000+pid, 200, "", "")
 	}
 	s, now := newSearch(proc), time.Now()
-	defer s.close()
+	defer s.endScan()
 	s.most = 10
 	asking := func() (n int) {
 		for _, p := range s.known {

@@ -28,8 +28,8 @@ func newBuffers() buffers {
 	return buffers{pool(smallLen), pool(largeLen)}
 }
 
-// copy returns a copy of a frame.
-func (p buffers) copy(frame foreign.Frame) *[]byte {
+// copyFrame returns a copy of a frame.
+func (p buffers) copyFrame(frame foreign.Frame) *[]byte {
 	pool := p.small
 	if frame.Len() > smallLen {
 		pool = p.large

@@ -159,8 +159,8 @@ func (c *Capture) Add(in Interface) *Source {
 	return t
 }
 
-// sources returns all interfaces.
-func (c *Capture) sources() []*Source {
+// allSources returns all interfaces.
+func (c *Capture) allSources() []*Source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.taps)
@@ -170,11 +170,11 @@ func (c *Capture) sources() []*Source {
 func (c *Capture) Tap(i int) exn.Tap { return c.Source(i) }
 
 // Source is Tap, with its counters.
-func (c *Capture) Source(i int) *Source { return c.sources()[i] }
+func (c *Capture) Source(i int) *Source { return c.allSources()[i] }
 
 // All returns the counters of all interfaces.
 func (c *Capture) All() (all []Stats) {
-	for _, t := range c.sources() {
+	for _, t := range c.allSources() {
 		all = append(all, t.Stats())
 	}
 	return all
@@ -253,7 +253,7 @@ func (t *Source) Packet(p Packet) {
 	r := record{tap: t, at: p.At, direction: p.Direction, off: p.Offload, comment: p.Comment, length: p.Length}
 	// A checksum needs the whole frame.
 	if r.off.Flags&exteth.OffloadNeedsChecksum == 0 {
-		frame = frame.Part(0, c.snap(frame.Len()))
+		frame = frame.Part(0, c.snapLength(frame.Len()))
 	}
 	n := int64(frame.Len())
 	if c.waiting.Add(n) > int64(c.cfg.Queue) {
@@ -261,7 +261,7 @@ func (t *Source) Packet(p Packet) {
 		t.missed.Add(1)
 		return
 	}
-	r.data = c.buffers.copy(frame)
+	r.data = c.buffers.copyFrame(frame)
 	r.missed = t.missed.Swap(0)
 	select {
 	case c.queue <- r:
@@ -272,8 +272,8 @@ func (t *Source) Packet(p Packet) {
 	}
 }
 
-// snap returns how much of n bytes is written.
-func (c *Capture) snap(n int) int {
+// snapLength returns how much of n bytes is written.
+func (c *Capture) snapLength(n int) int {
 	if c.cfg.SnapLen > 0 {
 		return min(n, c.cfg.SnapLen)
 	}
@@ -303,7 +303,7 @@ func (c *Capture) writeFrames() error {
 				return c.writeRest(w)
 			}
 		}
-		if err := c.write(w, r); err != nil {
+		if err := c.writeFrame(w, r); err != nil {
 			return fmt.Errorf("capture: %w", err)
 		}
 	}
@@ -312,9 +312,9 @@ func (c *Capture) writeFrames() error {
 // writeRest writes what still waits, and the statistics.
 func (c *Capture) writeRest(w *pcapgo.NgWriter) error {
 	for len(c.queue) > 0 {
-		if err := c.write(w, <-c.queue); err != nil {
+		if err := c.writeFrame(w, <-c.queue); err != nil {
 			return fmt.Errorf("capture: %w", err)
 		}
 	}
-	return c.conclude(w)
+	return c.writeStatistics(w)
 }

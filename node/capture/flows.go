@@ -90,7 +90,7 @@ func (w *Watched) Know(all []Known) {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
 	for _, k := range all {
-		out := flow{k.UDP, plain(k.Local), plain(k.Remote)}
+		out := flow{k.UDP, plainAddr(k.Local), plainAddr(k.Remote)}
 		if k.Process != "" {
 			w.f.processes[out] = k.Process
 		}
@@ -140,8 +140,8 @@ func (w *Watched) settleLocked() {
 
 func (s Seen) flow() flow { return flow{s.UDP, s.From, s.To} }
 
-// plain is an address as packets have it.
-func plain(a netip.AddrPort) netip.AddrPort {
+// plainAddr is an address as packets have it.
+func plainAddr(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 

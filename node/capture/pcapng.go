@@ -17,8 +17,8 @@ import (
 
 // writeHeader writes the section header and describes the interfaces that there are.
 func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
-	all := c.sources()
-	w, err := pcapgo.NewNgWriterInterface(buf, c.describe(all[0].of), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
+	all := c.allSources()
+	w, err := pcapgo.NewNgWriterInterface(buf, c.describeInterface(all[0].of), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
 		Hardware:    runtime.GOARCH,
 		OS:          runtime.GOOS,
 		Application: "exnet",
@@ -26,7 +26,7 @@ func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
 	all[0].index = 0
 	for _, t := range all[1:] {
 		if err == nil {
-			t.index, err = w.AddInterface(c.describe(t.of))
+			t.index, err = w.AddInterface(c.describeInterface(t.of))
 		}
 	}
 	if err != nil {
@@ -35,8 +35,8 @@ func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
 	return w, nil
 }
 
-// describe describes an interface.
-func (c *Capture) describe(in Interface) pcapgo.NgInterface {
+// describeInterface describes an interface.
+func (c *Capture) describeInterface(in Interface) pcapgo.NgInterface {
 	link := layers.LinkTypeEthernet
 	if in.IP {
 		link = layers.LinkTypeRaw
@@ -50,8 +50,8 @@ func (c *Capture) describe(in Interface) pcapgo.NgInterface {
 	}
 }
 
-// write writes a frame, and frees its memory.
-func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
+// writeFrame writes a frame, and frees its memory.
+func (c *Capture) writeFrame(w *pcapgo.NgWriter, r record) error {
 	data := *r.data
 	defer c.buffers.putBack(r.data)
 	c.waiting.Add(-int64(len(data)))
@@ -64,7 +64,7 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 		// is what was on the fabric.
 		_, _ = r.off.Complete(data[header:])
 	}
-	data = data[:c.snap(len(data))]
+	data = data[:c.snapLength(len(data))]
 	flags := pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}
 	if r.direction == exn.TX {
 		flags.Direction = pcapgo.NgEpbFlagDirectionOutbound
@@ -78,7 +78,7 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 	}
 	var err error
 	if r.tap.index < 0 {
-		if r.tap.index, err = w.AddInterface(c.describe(r.tap.of)); err != nil {
+		if r.tap.index, err = w.AddInterface(c.describeInterface(r.tap.of)); err != nil {
 			return err
 		}
 	}
@@ -94,11 +94,11 @@ func (c *Capture) write(w *pcapgo.NgWriter, r record) error {
 	return err
 }
 
-// conclude writes the statistics of the interfaces.
-func (c *Capture) conclude(w *pcapgo.NgWriter) error {
+// writeStatistics writes the statistics of the interfaces.
+func (c *Capture) writeStatistics(w *pcapgo.NgWriter) error {
 	now := time.Now()
 	var errs []error
-	for _, t := range c.sources() {
+	for _, t := range c.allSources() {
 		if t.index < 0 {
 			continue
 		}

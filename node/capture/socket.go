@@ -71,7 +71,7 @@ func setUp(fd int, port uint16, snapLen int) error {
 	}
 	all := uint16(unix.ETH_P_ALL)
 	return errors.Join(
-		attachFilter(fd, filter(uint32(port), accept)),
+		attachFilter(fd, portFilter(uint32(port), accept)),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketQueue),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1),
@@ -109,9 +109,9 @@ const (
 // reject is what a filter says of a packet that it does not want.
 const reject = 0
 
-// filter takes accept bytes of the TCP segments and the UDP datagrams from or to a port (0: all),
-// but not those that are sent to lo: they come back as received ones.
-func filter(port, accept uint32) []bpf.Instruction {
+// portFilter takes accept bytes of the TCP segments and the UDP datagrams from or to a port (0:
+// all), but not those that are sent to lo: they come back as received ones.
+func portFilter(port, accept uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: loopback, SkipTrue: 3},
@@ -187,7 +187,7 @@ func (s *Socket) Read() (Seen, error) {
 			return Seen{}, fmt.Errorf("capture: packet socket: %w", err)
 		}
 		p := Seen{Packet: Packet{At: time.Now(), Direction: exn.RX, Length: n, Data: foreign.Private(s.buf[:n])}}
-		lost, unfinished := p.control(s.oob[:oobn], s.lost)
+		lost, unfinished := p.readControl(s.oob[:oobn], s.lost)
 		at, csum, ok := p.parseEnds(s.buf[:n])
 		if !ok {
 			continue
@@ -206,9 +206,9 @@ func (s *Socket) Read() (Seen, error) {
 	}
 }
 
-// control reads when a packet was seen, how long it was, and whether its checksum is not computed
-// yet. lost is how many the Socket has lost until then: was, if the kernel does not say.
-func (p *Seen) control(oob []byte, was uint32) (lost uint32, unfinished bool) {
+// readControl reads when a packet was seen, how long it was, and whether its checksum is not
+// computed yet. lost is how many the Socket has lost until then: was, if the kernel does not say.
+func (p *Seen) readControl(oob []byte, was uint32) (lost uint32, unfinished bool) {
 	lost = was
 	for len(oob) > 0 {
 		h, data, next, err := unix.ParseOneSocketControlMessage(oob)

@@ -44,7 +44,7 @@ func (t *Tally) Write(b []byte) (int, error) {
 			break
 		}
 		if want > blockHeaderLen {
-			t.statistics(t.block)
+			t.addStatistics(t.block)
 			t.block = t.block[:0]
 			continue
 		}
@@ -58,8 +58,8 @@ func (t *Tally) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// statistics adds what a block says of an interface.
-func (t *Tally) statistics(b []byte) {
+// addStatistics adds what a block says of an interface.
+func (t *Tally) addStatistics(b []byte) {
 	var received, dropped uint64
 	for b = b[min(statisticsOff, len(b)):]; len(b) >= optionHeaderLen+optionCounterLen; {
 		length := (int(binary.LittleEndian.Uint16(b[2:])) + 3) &^ 3

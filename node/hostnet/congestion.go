@@ -36,9 +36,9 @@ func ControlCongestion(name string) func(network, address string, c syscall.RawC
 // unpaced is what connections over a short way have in place of bbr.
 const unpaced = "cubic"
 
-// paced reports whether a congestion control sends at a pace of its own, which takes a timer for
-// each 64 KiB.
-func paced(name string) bool { return strings.HasPrefix(name, "bbr") }
+// pacesItself reports whether a congestion control sends at a pace of its own, which takes a timer
+// for each 64 KiB.
+func pacesItself(name string) bool { return strings.HasPrefix(name, "bbr") }
 
 // ControlNear is for net.Dialer.Control and net.ListenConfig.Control, and SettleNear follows when a
 // connection is there: over a short way, it has cubic where the system's congestion control is bbr,
@@ -47,7 +47,7 @@ func paced(name string) bool { return strings.HasPrefix(name, "bbr") }
 // connection that has begun with bbr, whatever it has later.
 func ControlNear(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
-		if name, err := congestionOf(fd); err == nil && paced(name) {
+		if name, err := congestionOf(fd); err == nil && pacesItself(name) {
 			_ = setCongestion(fd, unpaced) // or else it has the system's, as ever
 		}
 	})
@@ -81,7 +81,7 @@ func settleNear(fd uintptr, near time.Duration) error {
 		return err
 	}
 	defer unix.Close(fresh)
-	if name, err = congestionOf(uintptr(fresh)); err != nil || !paced(name) {
+	if name, err = congestionOf(uintptr(fresh)); err != nil || !pacesItself(name) {
 		return err
 	}
 	return setCongestion(fd, name)

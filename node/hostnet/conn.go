@@ -67,8 +67,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// do runs f with the handle.
-func (c *Conn) do(f func(h *netlink.Handle) error) error {
+// withHandle runs f with the handle.
+func (c *Conn) withHandle(f func(h *netlink.Handle) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.h == nil {

@@ -53,7 +53,7 @@ type LinkConfig struct {
 // Link returns the interface of that name.
 func (c *Conn) Link(name string) (Link, error) {
 	var l Link
-	err := c.do(func(h *netlink.Handle) error {
+	err := c.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
 		if err != nil {
 			return linkError(name, err)
@@ -67,7 +67,7 @@ func (c *Conn) Link(name string) (Link, error) {
 // LinkByIndex returns the interface with that index.
 func (c *Conn) LinkByIndex(index int) (Link, error) {
 	var l Link
-	err := c.do(func(h *netlink.Handle) error {
+	err := c.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByIndex(index)
 		if err != nil {
 			return linkError(index, err)
@@ -102,7 +102,7 @@ func (c *Conn) Configure(index int, cfg LinkConfig) error {
 			return fmt.Errorf("hostnet: interface %d: address %v with an MTU of %d: IPv6 needs %d", index, a, cfg.MTU, minIPv6MTU)
 		}
 	}
-	return c.do(func(h *netlink.Handle) error {
+	return c.withHandle(func(h *netlink.Handle) error {
 		link := byIndex(index)
 		// Before the interface comes up, which is when the kernel makes the address.
 		if err := setAutoLinkLocal(h, index, cfg); err != nil {
@@ -155,11 +155,11 @@ func setAutoLinkLocal(h *netlink.Handle, index int, cfg LinkConfig) error {
 // was taken down: it applies cfg.NoAutoLinkLocal. If a user has brought it up already, Adopt
 // removes the link-local address that the kernel made up then.
 func (c *Conn) Adopt(index int, cfg LinkConfig) error {
-	return c.do(func(h *netlink.Handle) error {
+	return c.withHandle(func(h *netlink.Handle) error {
 		if err := setAutoLinkLocal(h, index, cfg); err != nil || !cfg.NoAutoLinkLocal {
 			return err
 		}
-		list, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_V6) })
+		list, err := dumpStable(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_V6) })
 		if err != nil {
 			return linkError(index, err)
 		}
@@ -180,7 +180,7 @@ func (c *Conn) Adopt(index int, cfg LinkConfig) error {
 // does not bring it up.
 func (c *Conn) Restore(index int, cfg LinkConfig) error {
 	addrs := slices.DeleteFunc(slices.Clone(cfg.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() })
-	return c.do(func(h *netlink.Handle) error {
+	return c.withHandle(func(h *netlink.Handle) error {
 		_, err := giveAddrs(h, index, addrs, cfg.CongestionControl)
 		return err
 	})
@@ -223,7 +223,7 @@ func awaitLocal(h *netlink.Handle, a netip.Addr) error {
 	}
 	want := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
 	for deadline := time.Now().Add(localWait); ; time.Sleep(time.Millisecond) {
-		list, err := dump(func() ([]netlink.Route, error) {
+		list, err := dumpStable(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(netlink.FAMILY_V6, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		})
 		if err != nil || len(list) > 0 || time.Now().After(deadline) {

@@ -32,8 +32,8 @@ var neighborStates = []struct {
 
 // Neighbors returns the neighbours on an Ethernet interface that the kernel has asked for.
 func (c *Conn) Neighbors(index int) (list []Neighbor, err error) {
-	err = c.do(func(h *netlink.Handle) error {
-		entries, err := dump(func() ([]netlink.Neigh, error) { return h.NeighList(index, netlink.FAMILY_ALL) })
+	err = c.withHandle(func(h *netlink.Handle) error {
+		entries, err := dumpStable(func() ([]netlink.Neigh, error) { return h.NeighList(index, netlink.FAMILY_ALL) })
 		if err != nil {
 			return linkError(index, err)
 		}

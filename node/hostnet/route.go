@@ -20,15 +20,15 @@ type Route struct {
 	CongestionControl string     // of TCP; "": the system's
 }
 
-// dumpTries bounds how often dump makes a listing.
+// dumpTries bounds how often dumpStable makes a listing.
 const dumpTries = 10
 
 // Addrs returns the addresses of the interface with the length of their
 // networks, IPv4 before IPv6.
 func (c *Conn) Addrs(index int) ([]netip.Prefix, error) {
 	var addrs []netip.Prefix
-	err := c.do(func(h *netlink.Handle) error {
-		list, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_ALL) })
+	err := c.withHandle(func(h *netlink.Handle) error {
+		list, err := dumpStable(func() ([]netlink.Addr, error) { return h.AddrList(byIndex(index), netlink.FAMILY_ALL) })
 		if err != nil {
 			return linkError(index, err)
 		}
@@ -47,7 +47,7 @@ func (c *Conn) Addrs(index int) ([]netip.Prefix, error) {
 // interface, IPv4 before IPv6.
 func (c *Conn) Routes(index int) ([]Route, error) {
 	var routes []Route
-	err := c.do(func(h *netlink.Handle) error {
+	err := c.withHandle(func(h *netlink.Handle) error {
 		list, err := listRoutes(h, index)
 		for _, r := range list {
 			routes = append(routes, routeOf(r))
@@ -62,7 +62,7 @@ func listRoutes(h *netlink.Handle, index int) ([]netlink.Route, error) {
 	var all []netlink.Route
 	filter := &netlink.Route{LinkIndex: index, Type: unix.RTN_UNICAST}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := dump(func() ([]netlink.Route, error) {
+		list, err := dumpStable(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(family, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TYPE)
 		})
 		if err != nil {
@@ -81,8 +81,8 @@ var ipv6Multicast = netip.MustParsePrefix("ff00::/8")
 // ipv6Works reports whether the interface has the route to ipv6Multicast.
 func (c *Conn) ipv6Works(index int) (works bool, err error) {
 	want := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(ipv6Multicast)}
-	err = c.do(func(h *netlink.Handle) error {
-		list, err := dump(func() ([]netlink.Route, error) {
+	err = c.withHandle(func(h *netlink.Handle) error {
+		list, err := dumpStable(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(netlink.FAMILY_V6, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
 		})
 		works = len(list) > 0
@@ -94,8 +94,8 @@ func (c *Conn) ipv6Works(index int) (works bool, err error) {
 	return works, err
 }
 
-// dump repeats a listing while the kernel reports that it changed meanwhile.
-func dump[T any](list func() ([]T, error)) (all []T, err error) {
+// dumpStable repeats a listing while the kernel reports that it changed meanwhile.
+func dumpStable[T any](list func() ([]T, error)) (all []T, err error) {
 	for range dumpTries {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break

@@ -8,7 +8,7 @@ import (
 
 // Stats returns the counters of the interface with that index.
 func (c *Conn) Stats(index int) (s counter.Interface, err error) {
-	err = c.do(func(h *netlink.Handle) error {
+	err = c.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByIndex(index)
 		if err != nil {
 			return linkError(index, err)

@@ -38,7 +38,7 @@ func CreateVeth(a, b VethEnd) error {
 	attrs := netlink.NewLinkAttrs() // -1 for "as is" where 0 is a value
 	attrs.Name = a.Name
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: b.Name, PeerTxQLen: -1, PeerNamespace: netlink.NsFd(b.NS.Fd())}
-	err = ca.do(func(h *netlink.Handle) error { return h.LinkAdd(pair) })
+	err = ca.withHandle(func(h *netlink.Handle) error { return h.LinkAdd(pair) })
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("hostnet: veth pair %s and %s: %w: choose other names", a.Name, b.Name, ErrNameTaken)
 	}
@@ -46,7 +46,7 @@ func CreateVeth(a, b VethEnd) error {
 		return fmt.Errorf("hostnet: veth pair %s and %s: %w", a.Name, b.Name, err)
 	}
 	if err := errors.Join(ca.configureByName(a), cb.configureByName(b)); err != nil {
-		removeErr := ca.do(func(h *netlink.Handle) error { return h.LinkDel(pair) })
+		removeErr := ca.withHandle(func(h *netlink.Handle) error { return h.LinkDel(pair) })
 		return errors.Join(err, removeErr)
 	}
 	return nil

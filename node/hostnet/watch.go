@@ -94,7 +94,7 @@ func (c *Conn) Watch(index int, fn func(Event)) (*Watcher, error) {
 		return nil, err
 	}
 	// The socket is subscribed by now: no change is missed in between.
-	if err := w.refresh(); err != nil {
+	if err := w.refreshState(); err != nil {
 		w.sock.Close()
 		return nil, errors.Join(err, w.conn.Close())
 	}
@@ -144,7 +144,7 @@ func (w *Watcher) readEvents() {
 		case errors.Is(err, unix.ENOBUFS):
 			// Messages were lost; the listing makes up for them.
 		case err != nil:
-			w.report(state{})
+			w.reportChange(state{})
 			w.err = fmt.Errorf("hostnet: watching interface %d: %w", w.index, err)
 			return
 		case from.Pid != nl.PidKernel || !slices.ContainsFunc(msgs, w.concerns):
@@ -159,7 +159,7 @@ func (w *Watcher) readEvents() {
 			w.state.ipv6 = false // it may be on again by now, without its addresses
 			w.fn(Event{Kind: IPv6Off})
 		}
-		if w.err = w.refresh(); w.err != nil {
+		if w.err = w.refreshState(); w.err != nil {
 			return
 		}
 	}
@@ -223,20 +223,20 @@ func routeIndex(data []byte) int {
 	return -1
 }
 
-// refresh lists the present state, and reports it. After an error there is none.
-func (w *Watcher) refresh() error {
+// refreshState lists the present state, and reports it. After an error there is none.
+func (w *Watcher) refreshState() error {
 	now, err := w.readState()
 	known := w.state.link != (Link{})
-	w.report(now)
+	w.reportChange(now)
 	if known && errors.Is(err, ErrNoLink) {
 		w.fn(Event{Kind: LinkRemoved})
 	}
 	return err
 }
 
-// report reports how a state differs from what was reported before. The zero state is that of an
-// interface which can no longer be watched: nothing is known of it.
-func (w *Watcher) report(now state) {
+// reportChange reports how a state differs from what was reported before. The zero state is that of
+// an interface which can no longer be watched: nothing is known of it.
+func (w *Watcher) reportChange(now state) {
 	old := w.state
 	w.state = now
 	if now.link != old.link && now.link != (Link{}) {
@@ -248,16 +248,16 @@ func (w *Watcher) report(now state) {
 	case old.ipv6 && !now.ipv6:
 		w.fn(Event{Kind: IPv6Off})
 	}
-	for _, r := range missing(old.routes, now.routes, compareRoutes) {
+	for _, r := range missingFrom(old.routes, now.routes, compareRoutes) {
 		w.fn(Event{Kind: RouteRemoved, Route: r})
 	}
-	for _, a := range missing(old.addrs, now.addrs, netip.Prefix.Compare) {
+	for _, a := range missingFrom(old.addrs, now.addrs, netip.Prefix.Compare) {
 		w.fn(Event{Kind: AddrRemoved, Addr: a})
 	}
-	for _, a := range missing(now.addrs, old.addrs, netip.Prefix.Compare) {
+	for _, a := range missingFrom(now.addrs, old.addrs, netip.Prefix.Compare) {
 		w.fn(Event{Kind: AddrAdded, Addr: a})
 	}
-	for _, r := range missing(now.routes, old.routes, compareRoutes) {
+	for _, r := range missingFrom(now.routes, old.routes, compareRoutes) {
 		w.fn(Event{Kind: RouteAdded, Route: r})
 	}
 }
@@ -290,7 +290,7 @@ func setOf[T comparable](list []T) map[T]bool {
 	return set
 }
 
-// missing returns the elements of a that b lacks, sorted.
-func missing[T comparable](a, b map[T]bool, compare func(x, y T) int) []T {
+// missingFrom returns the elements of a that b lacks, sorted.
+func missingFrom[T comparable](a, b map[T]bool, compare func(x, y T) int) []T {
 	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(a), compare), func(v T) bool { return b[v] })
 }

@@ -111,7 +111,7 @@ func (s *Senders) attachTo(d *Device) error {
 		return err
 	}
 	defer unix.Close(array) // the program has it
-	prog, err := loadFilter(s.program(array))
+	prog, err := loadFilter(s.filterProgram(array))
 	if err != nil {
 		return err
 	}
@@ -155,36 +155,36 @@ func (s *Senders) newArray() (fd int, err error) {
 	return bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 }
 
-// program returns the filter:
+// filterProgram returns the filter:
 //
 //	r0 = min(CPU, maxCPUs)
 //	counter of r0 += 1
 //	stamp of r0 = now, unless it has one
 //	return all of the packet
-func (s *Senders) program(array int) []uint64 {
+func (s *Senders) filterProgram(array int) []uint64 {
 	const getTime, getCPU = 5, 8 // BPF_FUNC_ktime_get_ns, BPF_FUNC_get_smp_processor_id
 	return []uint64{
-		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getCPU),
-		instruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 1, maxCPUs),
-		instruction(unix.BPF_JMP|unix.BPF_JA, 0, 0, 1, 0),
-		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, maxCPUs),
-		instruction(unix.BPF_ALU64|unix.BPF_LSH|unix.BPF_K, 0, 0, 0, 6), // * cpuStride
-		instruction(unix.BPF_LD|unix.BPF_DW|unix.BPF_IMM, 1, unix.BPF_PSEUDO_MAP_VALUE, 0, int32(array)), 0,
-		instruction(unix.BPF_ALU64|unix.BPF_ADD|unix.BPF_X, 1, 0, 0, 0),
-		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 2, 0, 0, 1),
-		instruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_XADD, 1, 2, 0, 0),
-		instruction(unix.BPF_LDX|unix.BPF_DW|unix.BPF_MEM, 2, 1, stampOffset, 0),
-		instruction(unix.BPF_JMP|unix.BPF_JNE|unix.BPF_K, 2, 0, 3, 0),
-		instruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_X, 6, 1, 0, 0),
-		instruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getTime),
-		instruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_MEM, 6, 0, stampOffset, 0),
-		instruction(unix.BPF_ALU|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, -1), // more than any packet has
-		instruction(unix.BPF_JMP|unix.BPF_EXIT, 0, 0, 0, 0),
+		encodeInstruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getCPU),
+		encodeInstruction(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, 0, 0, 1, maxCPUs),
+		encodeInstruction(unix.BPF_JMP|unix.BPF_JA, 0, 0, 1, 0),
+		encodeInstruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, maxCPUs),
+		encodeInstruction(unix.BPF_ALU64|unix.BPF_LSH|unix.BPF_K, 0, 0, 0, 6), // * cpuStride
+		encodeInstruction(unix.BPF_LD|unix.BPF_DW|unix.BPF_IMM, 1, unix.BPF_PSEUDO_MAP_VALUE, 0, int32(array)), 0,
+		encodeInstruction(unix.BPF_ALU64|unix.BPF_ADD|unix.BPF_X, 1, 0, 0, 0),
+		encodeInstruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_K, 2, 0, 0, 1),
+		encodeInstruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_XADD, 1, 2, 0, 0),
+		encodeInstruction(unix.BPF_LDX|unix.BPF_DW|unix.BPF_MEM, 2, 1, stampOffset, 0),
+		encodeInstruction(unix.BPF_JMP|unix.BPF_JNE|unix.BPF_K, 2, 0, 3, 0),
+		encodeInstruction(unix.BPF_ALU64|unix.BPF_MOV|unix.BPF_X, 6, 1, 0, 0),
+		encodeInstruction(unix.BPF_JMP|unix.BPF_CALL, 0, 0, 0, getTime),
+		encodeInstruction(unix.BPF_STX|unix.BPF_DW|unix.BPF_MEM, 6, 0, stampOffset, 0),
+		encodeInstruction(unix.BPF_ALU|unix.BPF_MOV|unix.BPF_K, 0, 0, 0, -1), // more than any packet has
+		encodeInstruction(unix.BPF_JMP|unix.BPF_EXIT, 0, 0, 0, 0),
 	}
 }
 
-// instruction is a struct bpf_insn (linux/bpf.h).
-func instruction(op, dst, src uint8, off int16, imm int32) uint64 {
+// encodeInstruction is a struct bpf_insn (linux/bpf.h).
+func encodeInstruction(op, dst, src uint8, off int16, imm int32) uint64 {
 	return uint64(op) | uint64(src<<4|dst)<<8 | uint64(uint16(off))<<16 | uint64(uint32(imm))<<32
 }
 

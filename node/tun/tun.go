@@ -132,7 +132,7 @@ func Open(c Config) (*Device, error) {
 	if c.OwnPoller { // os.NewFile leaves blocking descriptors out of the poller
 		d.file = os.NewFile(uintptr(fd), clonePath)
 	}
-	err = d.negotiate()
+	err = d.negotiateOffloads()
 	if !c.OwnPoller {
 		d.file = os.NewFile(uintptr(fd), clonePath)
 	}
@@ -181,7 +181,7 @@ func (d *Device) matchesConfig() bool {
 		return false
 	}
 	const kinds = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
-	if ifr.Uint16()&kinds != d.kind() || ifr.Name() != d.name {
+	if ifr.Uint16()&kinds != d.kindFlags() || ifr.Name() != d.name {
 		return false
 	}
 	ns, _, err := d.Where()
@@ -193,8 +193,8 @@ func (d *Device) matchesConfig() bool {
 	return unix.Stat("/proc/thread-self/ns/net", &here) == nil && here.Ino == ns.Inode()
 }
 
-// kind is the flags of the interface.
-func (d *Device) kind() uint16 {
+// kindFlags is the flags of the interface.
+func (d *Device) kindFlags() uint16 {
 	kind := uint16(unix.IFF_TUN)
 	if d.tap {
 		kind = unix.IFF_TAP
@@ -209,15 +209,15 @@ func (d *Device) attachInterface() error {
 		return fmt.Errorf("tun: %s: %w", d.name, err)
 	}
 	// Without IFF_TUN_EXCL a persistent device of that name would be taken over.
-	ifr.SetUint16(d.kind() | unix.IFF_TUN_EXCL)
+	ifr.SetUint16(d.kindFlags() | unix.IFF_TUN_EXCL)
 	if err := unix.IoctlIfreq(d.fd, unix.TUNSETIFF, ifr); err != nil {
 		return attachError(d.name, err)
 	}
 	return nil
 }
 
-// negotiate lets wireguard negotiate the offloads, and sets what wireguard does not.
-func (d *Device) negotiate() error {
+// negotiateOffloads lets wireguard negotiate the offloads, and sets what wireguard does not.
+func (d *Device) negotiateOffloads() error {
 	// wireguard sets properties of the device, not of the descriptor. So it gets a duplicate,
 	// and closes that.
 	dup, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -248,11 +248,11 @@ func (d *Device) negotiate() error {
 	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETVNETLE, 1); err != nil {
 		return err
 	}
-	return d.configure()
+	return d.configureMTU()
 }
 
-// configure sets the MTU and learns the index.
-func (d *Device) configure() error {
+// configureMTU sets the MTU and learns the index.
+func (d *Device) configureMTU() error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
