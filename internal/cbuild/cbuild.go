@@ -70,7 +70,7 @@ func (s Source) Build(ctx context.Context) (string, error) {
 	}
 	// The first place that there is.
 	var errs []error
-	for _, dir := range places() {
+	for _, dir := range buildPlaces() {
 		path, err := s.embeddedIn(ctx, dir)
 		if !errors.Is(err, errPlace) {
 			return path, err
@@ -95,12 +95,12 @@ func (s Source) embeddedIn(ctx context.Context, dir string) (string, error) {
 	for _, n := range [...]int64{int64(exe.Dev), int64(exe.Ino), exe.Size, exe.Mtim.Nano(), exe.Ctim.Nano()} {
 		note += "-" + strconv.FormatInt(n, 36)
 	}
-	if path, err := os.ReadFile(note); err == nil && usable(string(path)) {
+	if path, err := os.ReadFile(note); err == nil && isUsable(string(path)) {
 		return string(path), nil
 	}
 	path, err := s.BuildIn(ctx, dir)
 	if err == nil {
-		sweep(dir)
+		sweepKilled(dir)
 		_ = os.WriteFile(note, []byte(path), 0o600) // else the next one reads the sources, too
 	}
 	return path, err
@@ -114,16 +114,16 @@ func Installed(name string) string {
 		dirs = []string{filepath.Dir(self), installed}
 	}
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); usable(path) {
+		if path := filepath.Join(dir, name); isUsable(path) {
 			return path
 		}
 	}
 	return ""
 }
 
-// places are the directories where it may be built. Root's is one that all can read:
+// buildPlaces are the directories where it may be built. Root's is one that all can read:
 // a program that root starts may become another user's before it executes the next.
-func places() []string {
+func buildPlaces() []string {
 	base, err := os.UserCacheDir()
 	switch {
 	case os.Geteuid() == 0:
@@ -143,14 +143,14 @@ func placesBelow(base string) []string {
 	return []string{filepath.Join(base, "exnet"), temp}
 }
 
-// usable says whether path is a file that only root or this user can have written.
-func usable(path string) bool {
+// isUsable says whether path is a file that only root or this user can have written.
+func isUsable(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && trusted(info)
+	return err == nil && info.Mode().IsRegular() && isTrusted(info)
 }
 
-// trusted says whether nobody but root and this user can change what info is of.
-func trusted(info fs.FileInfo) bool {
+// isTrusted says whether nobody but root and this user can change what info is of.
+func isTrusted(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (st.Uid == 0 || int(st.Uid) == os.Getuid()) && info.Mode().Perm()&0o022 == 0
 }
@@ -170,7 +170,7 @@ func (s Source) buildIn(ctx context.Context, dir string) (string, error) {
 	if cc == "" {
 		cc = "cc"
 	}
-	hash, err := s.hash(cc)
+	hash, err := s.hashSources(cc)
 	if err != nil {
 		return "", err
 	}
@@ -179,7 +179,7 @@ func (s Source) buildIn(ctx context.Context, dir string) (string, error) {
 	}
 	ext := filepath.Ext(s.Name)
 	path := filepath.Join(dir, strings.TrimSuffix(s.Name, ext)+"-"+hash+ext)
-	if usable(path) {
+	if isUsable(path) {
 		return path, nil
 	}
 	if _, err := exec.LookPath(cc); err != nil {
@@ -191,16 +191,16 @@ func (s Source) buildIn(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	defer done()
-	if usable(path) {
+	if isUsable(path) {
 		return path, nil
 	}
-	sweep(dir)
+	sweepKilled(dir)
 	temp, err := os.MkdirTemp(dir, workPrefix)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errPlace, err)
 	}
 	defer os.RemoveAll(temp)
-	if err := s.compile(ctx, cc, temp); err != nil {
+	if err := s.compileFile(ctx, cc, temp); err != nil {
 		return "", err
 	}
 	return path, os.Rename(filepath.Join(temp, s.Name), path)
@@ -218,7 +218,7 @@ func makePlace(dir string) error {
 	// Somebody else's directory could have anything in it.
 	if info, err := os.Lstat(dir); err != nil {
 		return fmt.Errorf("%w: %w", errPlace, err)
-	} else if !info.IsDir() || !trusted(info) {
+	} else if !info.IsDir() || !isTrusted(info) {
 		return fmt.Errorf("%w: %s can be written by others: remove it, or set XDG_CACHE_HOME", errPlace, dir)
 	}
 	return nil
@@ -227,7 +227,7 @@ func makePlace(dir string) error {
 // Place returns the directory in which Build builds, which only root and this user can write to,
 // "" if there is none.
 func Place() string {
-	for _, dir := range places() {
+	for _, dir := range buildPlaces() {
 		if makePlace(dir) == nil {
 			return dir
 		}
@@ -277,9 +277,9 @@ func waitTurn(ctx context.Context, name string) (done func(), err error) {
 // workPrefix begins the name of a folder that a build works in.
 const workPrefix = "build-"
 
-// sweep removes the folders of builds that were killed: those an hour old. Notes as old may be of
-// files that are gone; the others are made again.
-func sweep(dir string) {
+// sweepKilled removes the folders of builds that were killed: those an hour old. Notes as old may
+// be of files that are gone; the others are made again.
+func sweepKilled(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		swept := strings.HasPrefix(e.Name(), workPrefix) || strings.HasPrefix(e.Name(), knownPrefix)
@@ -289,9 +289,9 @@ func sweep(dir string) {
 	}
 }
 
-// hash returns a checksum of the sources and how they are compiled. Nobody chooses what is in it,
-// and every exn-run computes it: crypto would make exn-run larger, FNV later.
-func (s Source) hash(cc string) (string, error) {
+// hashSources returns a checksum of the sources and how they are compiled. Nobody chooses what is
+// in it, and every exn-run computes it: crypto would make exn-run larger, FNV later.
+func (s Source) hashSources(cc string) (string, error) {
 	sum := checksum.Of(fmt.Appendf(nil, "%s %q %q %q", cc, s.Flags, s.Libs, s.Skip))
 	err := s.eachFile(func(name string, text []byte) error {
 		sum = checksum.Add(checksum.Add(sum, []byte(name)), text)
@@ -338,8 +338,8 @@ func eachFile(files fs.FS, name string, f func(name string) error) error {
 	return err
 }
 
-// compile builds the file in dir.
-func (s Source) compile(ctx context.Context, cc, dir string) error {
+// compileFile builds the file in dir.
+func (s Source) compileFile(ctx context.Context, cc, dir string) error {
 	var names []string
 	err := s.eachFile(func(name string, text []byte) error {
 		if strings.HasSuffix(name, ".c") && !slices.Contains(s.Skip, name) {

@@ -131,7 +131,7 @@ func TestEmbedded(t *testing.T) {
 		t.Helper()
 		reads = 0
 		path, err := s.embeddedIn(t.Context(), dir)
-		if err != nil || !usable(path) || reads > 0 != readsSources {
+		if err != nil || !isUsable(path) || reads > 0 != readsSources {
 			t.Fatalf("%s: %q, after %d reads (%v)", when, path, reads, err)
 		}
 		return path

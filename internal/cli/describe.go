@@ -58,13 +58,13 @@ func (d Description) Completion(shell string) (string, error) {
 // eachFlag calls f for every flag, with whether it takes a value, and whether that is a file.
 func (d Description) eachFlag(f func(flag *pflag.Flag, value, file bool)) {
 	d.Flags.VisitAll(func(flag *pflag.Flag) {
-		name := annotation(flag, valueKey)
+		name := annotationOf(flag, valueKey)
 		f(flag, name != "", name == "FILE" || name == "DIR")
 	})
 }
 
-// values returns what prints the values that a flag may have, or "".
-func (d Description) values(f *pflag.Flag) string {
+// valueSource returns what prints the values that a flag may have, or "".
+func (d Description) valueSource(f *pflag.Flag) string {
 	if c := Choices(f); len(c) > 0 {
 		return "printf \"%s\\n\" " + strings.Join(c, " ")
 	}
@@ -81,7 +81,7 @@ func (d Description) bash() string {
 		} else if value {
 			values = append(values, "--"+f.Name)
 		}
-		if v := d.values(f); v != "" {
+		if v := d.valueSource(f); v != "" {
 			fmt.Fprintf(&known, "	--%s) COMPREPLY=($(compgen -W \"$(%s 2>/dev/null)\" -- \"${COMP_WORDS[COMP_CWORD]}\")); return ;;\n", f.Name, v)
 		}
 	})
@@ -122,7 +122,7 @@ func (d Description) fish() string {
 		} else if value {
 			kind = " -x"
 		}
-		if v := d.values(f); v != "" {
+		if v := d.valueSource(f); v != "" {
 			kind += " -a '(" + v + " 2>/dev/null)'"
 		}
 		fmt.Fprintf(&b, "complete -c %s -l %s%s -d '%s'\n", d.Name, f.Name, kind, strings.ReplaceAll(f.Usage, "'", `\'`))
@@ -141,7 +141,7 @@ func (d Description) zsh() string {
 		} else if value {
 			kind = ":value:"
 		}
-		if v := d.values(f); v != "" {
+		if v := d.valueSource(f); v != "" {
 			kind += "{compadd -- $(" + v + " 2>/dev/null)}"
 		}
 		fmt.Fprintf(&b, "  '--%s[%s]%s' \\\n", f.Name, usage, kind)

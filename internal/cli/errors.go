@@ -172,20 +172,20 @@ func FlagError(fs *pflag.FlagSet, err error) error {
 	case errors.As(err, &invalid):
 		return Usagef("--%s: %w", invalid.GetFlag().Name, valueError(invalid))
 	case errors.As(err, &missing):
-		return Usagef("%s needs a value", dashed(missing.GetSpecifiedName(), missing.GetSpecifiedShortnames()))
+		return Usagef("%s needs a value", dashedName(missing.GetSpecifiedName(), missing.GetSpecifiedShortnames()))
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
 			name = short
 		}
 		name, _, _ = strings.Cut(name, "=")
-		return Usagef("there is no flag %s%s", dashed(name, unknown.GetSpecifiedShortnames()), didYouMean("--", Closest(name, flagNames(fs))))
+		return Usagef("there is no flag %s%s", dashedName(name, unknown.GetSpecifiedShortnames()), didYouMean("--", Closest(name, flagNames(fs))))
 	}
 	return UsageError{err}
 }
 
-// dashed writes a flag as it was given: after one dash if short is not empty.
-func dashed(name, short string) string {
+// dashedName writes a flag as it was given: after one dash if short is not empty.
+func dashedName(name, short string) string {
 	if short != "" {
 		return "-" + name
 	}

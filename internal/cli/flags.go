@@ -63,8 +63,8 @@ func annotate(f *pflag.Flag, key, value string) {
 	f.Annotations[key] = []string{value}
 }
 
-// annotation returns the value that annotate stored, or "".
-func annotation(f *pflag.Flag, key string) string {
+// annotationOf returns the value that annotate stored, or "".
+func annotationOf(f *pflag.Flag, key string) string {
 	return strings.Join(f.Annotations[key], "")
 }
 
@@ -103,14 +103,14 @@ func Duration(fs *pflag.FlagSet, to *time.Duration, name string, low, high time.
 func ParseDuration(to *time.Duration, s string, low, high time.Duration) error {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < low || d > high {
-		return fmt.Errorf("use a time from %s to %s, such as 250ms or 2s", short(low), short(high))
+		return fmt.Errorf("use a time from %s to %s, such as 250ms or 2s", formatShort(low), formatShort(high))
 	}
 	*to = d
 	return nil
 }
 
-// short formats a time without the units that are 0.
-func short(d time.Duration) string {
+// formatShort formats a time without the units that are 0.
+func formatShort(d time.Duration) string {
 	s := d.String()
 	for _, rest := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(s, rest) {

@@ -36,7 +36,7 @@ func Flags(fs *pflag.FlagSet, heading string) string {
 			return
 		}
 		name := heading
-		if g := annotation(f, groupKey); g != "" {
+		if g := annotationOf(f, groupKey); g != "" {
 			name = g
 		}
 		if texts[name] == nil {
@@ -58,7 +58,7 @@ func FlagName(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		name = "-" + f.Shorthand + ", " + name
 	}
-	if v := annotation(f, valueKey); v != "" {
+	if v := annotationOf(f, valueKey); v != "" {
 		name += " " + v
 	}
 	return name

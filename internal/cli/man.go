@@ -16,14 +16,14 @@ type Page struct {
 // NewPage begins a page of section 1.
 func NewPage(name, short string) *Page {
 	p := &Page{name: name}
-	fmt.Fprintf(&p.b, ".SH NAME\n%s \\- %s\n", roff(name), roff(short))
+	fmt.Fprintf(&p.b, ".SH NAME\n%s \\- %s\n", escapeRoff(name), escapeRoff(short))
 	return p
 }
 
 // Section adds a section with preformatted text, unless the text is empty.
 func (p *Page) Section(title, text string) {
 	if text = strings.TrimRight(text, "\n"); text != "" {
-		fmt.Fprintf(&p.b, ".SH %s\n.nf\n%s\n.fi\n", title, roff(text))
+		fmt.Fprintf(&p.b, ".SH %s\n.nf\n%s\n.fi\n", title, escapeRoff(text))
 	}
 }
 
@@ -32,7 +32,7 @@ func (p *Page) Options(fs *pflag.FlagSet) {
 	p.b.WriteString(".SH OPTIONS\n")
 	fs.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
-			fmt.Fprintf(&p.b, ".TP\n.B %s\n%s\n", roff(FlagName(f)), roff(f.Usage))
+			fmt.Fprintf(&p.b, ".TP\n.B %s\n%s\n", escapeRoff(FlagName(f)), escapeRoff(f.Usage))
 		}
 	})
 }
@@ -42,11 +42,11 @@ func (p *Page) String(version string) string {
 	if strings.Contains(p.b.String(), "docs/") {
 		p.Section("FILES", docsAt)
 	}
-	return fmt.Sprintf(".TH %s 1 \"\" \"exnet %s\"\n", strings.ToUpper(roff(p.name)), roff(version)) + p.b.String()
+	return fmt.Sprintf(".TH %s 1 \"\" \"exnet %s\"\n", strings.ToUpper(escapeRoff(p.name)), escapeRoff(version)) + p.b.String()
 }
 
-// roff escapes what troff would interpret.
-func roff(text string) string {
+// escapeRoff escapes what troff would interpret.
+func escapeRoff(text string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\e`), "-", `\-`)
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {

@@ -106,7 +106,7 @@ func Open(path string) (*File, error) {
 func (e *File) Close() error { return e.f.Close() }
 
 func (e *File) readHeaders() error {
-	ident, err := e.read(0, 16)
+	ident, err := e.readAt(0, 16)
 	if err != nil || string(ident[:4]) != "\x7fELF" {
 		return ErrFormat
 	}
@@ -133,12 +133,12 @@ func (e *File) readHeaders() error {
 	if e.head.phnum > 0 && e.head.phentsize < least {
 		return fmt.Errorf("%w: program headers of %d bytes", ErrFormat, e.head.phentsize)
 	}
-	b, err := e.read(e.head.phoff, uint64(e.head.phnum*e.head.phentsize))
+	b, err := e.readAt(e.head.phoff, uint64(e.head.phnum*e.head.phentsize))
 	if err != nil {
 		return err
 	}
 	for i := range e.head.phnum {
-		e.segments = append(e.segments, e.segment(b[i*e.head.phentsize:]))
+		e.segments = append(e.segments, e.parseSegment(b[i*e.head.phentsize:]))
 	}
 	return nil
 }
@@ -146,12 +146,12 @@ func (e *File) readHeaders() error {
 // readHead reads the header after e_ident.
 func (e *File) readHead() error {
 	size := map[int]uint64{32: 52, 64: 64}[e.Bits]
-	b, err := e.read(0, size)
+	b, err := e.readAt(0, size)
 	if err != nil {
 		return err
 	}
 	e.head.kind, e.ID = e.order.Uint16(b[16:]), e.order.Uint16(b[18:])
-	e.head.entry = e.word(b[24:])
+	e.head.entry = e.parseWord(b[24:])
 	rest := b[40:] // after e_flags
 	if e.Bits == 64 {
 		e.head.phoff, e.head.shoff = e.order.Uint64(b[32:]), e.order.Uint64(b[40:])
@@ -167,7 +167,7 @@ func (e *File) readHead() error {
 	return nil
 }
 
-func (e *File) segment(b []byte) Segment {
+func (e *File) parseSegment(b []byte) Segment {
 	if e.Bits == 64 {
 		return Segment{Kind: e.order.Uint32(b), Flags: e.order.Uint32(b[4:]), Off: e.order.Uint64(b[8:]),
 			Addr: e.order.Uint64(b[16:]), Size: e.order.Uint64(b[32:]), MemSize: e.order.Uint64(b[40:])}
@@ -186,7 +186,7 @@ func (e *File) Movable() bool { return e.head.kind == etDyn }
 // nothing else in it is the program's.
 func (e *File) Packed() bool {
 	const magicOff, magic = 4, "UPX!" // behind the program headers
-	b, err := e.read(e.head.phoff+uint64(e.head.phnum*e.head.phentsize)+magicOff, uint64(len(magic)))
+	b, err := e.readAt(e.head.phoff+uint64(e.head.phnum*e.head.phentsize)+magicOff, uint64(len(magic)))
 	return err == nil && string(b) == magic
 }
 
@@ -202,22 +202,22 @@ func (e *File) Stat() (os.FileInfo, error) { return e.f.Stat() }
 // Dynamic returns the value of each tag of the dynamic section.
 func (e *File) Dynamic() (map[uint64]uint64, error) {
 	values := make(map[uint64]uint64)
-	err := e.dynamic(func(tag, value uint64) { values[tag] = value })
+	err := e.eachDynamic(func(tag, value uint64) { values[tag] = value })
 	return values, err
 }
 
-// dynamic calls f for each entry of the dynamic section.
-func (e *File) dynamic(f func(tag, value uint64)) error {
+// eachDynamic calls f for each entry of the dynamic section.
+func (e *File) eachDynamic(f func(tag, value uint64)) error {
 	for _, s := range e.segments {
 		if s.Kind != ptDynamic {
 			continue
 		}
-		b, err := e.read(s.Off, s.Size)
+		b, err := e.readAt(s.Off, s.Size)
 		if err != nil {
 			return err
 		}
-		for word := e.Bits / 8; len(b) >= 2*word && e.word(b) != dtNull; b = b[2*word:] {
-			f(e.word(b), e.word(b[word:]))
+		for word := e.Bits / 8; len(b) >= 2*word && e.parseWord(b) != dtNull; b = b[2*word:] {
+			f(e.parseWord(b), e.parseWord(b[word:]))
 		}
 	}
 	return nil
@@ -227,7 +227,7 @@ func (e *File) dynamic(f func(tag, value uint64)) error {
 func (e *File) Interpreter() string {
 	for _, s := range e.segments {
 		if s.Kind == ptInterp && s.Size <= maxName {
-			if b, err := e.read(s.Off, s.Size); err == nil {
+			if b, err := e.readAt(s.Off, s.Size); err == nil {
 				return strings.TrimRight(string(b), "\x00")
 			}
 		}
@@ -239,7 +239,7 @@ func (e *File) Interpreter() string {
 func (e *File) Needed() ([]string, error) {
 	var names []uint64
 	var table uint64
-	err := e.dynamic(func(tag, value uint64) {
+	err := e.eachDynamic(func(tag, value uint64) {
 		switch tag {
 		case dtNeeded:
 			names = append(names, value)
@@ -262,8 +262,8 @@ func (e *File) Needed() ([]string, error) {
 	return all, nil
 }
 
-// word returns an address or a number of that size.
-func (e *File) word(b []byte) uint64 {
+// parseWord returns an address or a number of that size.
+func (e *File) parseWord(b []byte) uint64 {
 	if e.Bits == 64 {
 		return e.order.Uint64(b)
 	}
@@ -274,14 +274,14 @@ func (e *File) word(b []byte) uint64 {
 func (e *File) At(addr, n uint64) ([]byte, error) {
 	for _, s := range e.segments {
 		if s.Kind == PTLoad && addr-s.Addr < s.Size {
-			return e.read(s.Off+(addr-s.Addr), min(n, s.Size-(addr-s.Addr)))
+			return e.readAt(s.Off+(addr-s.Addr), min(n, s.Size-(addr-s.Addr)))
 		}
 	}
 	return nil, fmt.Errorf("%w: nothing at address %#x", ErrFormat, addr)
 }
 
-// read returns n bytes at off.
-func (e *File) read(off, n uint64) ([]byte, error) {
+// readAt returns n bytes at off.
+func (e *File) readAt(off, n uint64) ([]byte, error) {
 	if n > maxRead || off > 1<<62 {
 		return nil, fmt.Errorf("%w: %d bytes at %d", ErrFormat, n, off)
 	}

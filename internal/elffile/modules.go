@@ -40,13 +40,13 @@ func (e *File) Modules() ([]string, error) {
 	if b[flagsOff]&inline != 0 {
 		var ok bool
 		rest := b[buildHead:]
-		if _, rest, ok = counted(rest); ok {
-			text, _, ok = counted(rest)
+		if _, rest, ok = cutCounted(rest); ok {
+			text, _, ok = cutCounted(rest)
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w: its build information is cut short", ErrNotGo)
 		}
-	} else if text, err = e.pointed(b); err != nil {
+	} else if text, err = e.pointedModules(b); err != nil {
 		return nil, err
 	}
 	if n := len(text); n < 2*frameLen+1 || text[n-frameLen-1] != '\n' {
@@ -76,7 +76,7 @@ func (e *File) IsGo() bool {
 // buildInfo returns the build information from its header on.
 func (e *File) buildInfo() ([]byte, error) {
 	off, size := e.buildPlace()
-	b, err := e.read(off, min(size, maxBuild))
+	b, err := e.readAt(off, min(size, maxBuild))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotGo, err)
 	}
@@ -102,8 +102,8 @@ func (e *File) buildPlace() (off, size uint64) {
 	return 0, 0
 }
 
-// counted cuts a string that follows its length off b.
-func counted(b []byte) (s string, rest []byte, ok bool) {
+// cutCounted cuts a string that follows its length off b.
+func cutCounted(b []byte) (s string, rest []byte, ok bool) {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || n > uint64(len(b)-used) {
 		return "", nil, false
@@ -111,8 +111,8 @@ func counted(b []byte) (s string, rest []byte, ok bool) {
 	return string(b[used:][:n]), b[used:][n:], true
 }
 
-// pointed returns the modules of a program that was built before Go 1.18.
-func (e *File) pointed(b []byte) (string, error) {
+// pointedModules returns the modules of a program that was built before Go 1.18.
+func (e *File) pointedModules(b []byte) (string, error) {
 	size := uint64(b[pointerOff])
 	var order binary.ByteOrder = binary.LittleEndian
 	if b[flagsOff]&bigEndian != 0 {

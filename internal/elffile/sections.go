@@ -20,12 +20,12 @@ func (e *File) readSections() sections {
 	if h.shentsize < least || h.shstrndx >= h.shnum {
 		return sections{}
 	}
-	headers, err := e.read(h.shoff, uint64(h.shnum*h.shentsize))
+	headers, err := e.readAt(h.shoff, uint64(h.shnum*h.shentsize))
 	if err != nil {
 		return sections{}
 	}
-	_, off, size := e.section(headers, h.shstrndx)
-	names, err := e.read(off, size)
+	_, off, size := e.sectionAt(headers, h.shstrndx)
+	names, err := e.readAt(off, size)
 	if err != nil {
 		return sections{}
 	}
@@ -33,9 +33,9 @@ func (e *File) readSections() sections {
 	return *e.sections
 }
 
-// section returns where the i-th section is, by the headers.
-func (e *File) section(headers []byte, i int) (addr, off, size uint64) {
-	word := func(n int) uint64 { return e.word(headers[i*e.head.shentsize+8+n*e.Bits/8:]) }
+// sectionAt returns where the i-th section is, by the headers.
+func (e *File) sectionAt(headers []byte, i int) (addr, off, size uint64) {
+	word := func(n int) uint64 { return e.parseWord(headers[i*e.head.shentsize+8+n*e.Bits/8:]) }
 	return word(1), word(2), word(3)
 }
 
@@ -45,7 +45,7 @@ func (e *File) Place(name string) (addr, off, size uint64, ok bool) {
 	for i := range s.n {
 		if at := e.order.Uint32(s.headers[i*e.head.shentsize:]); uint64(at) < uint64(len(s.names)) {
 			if got, _, _ := bytes.Cut(s.names[at:], []byte{0}); string(got) == name {
-				addr, off, size = e.section(s.headers, i)
+				addr, off, size = e.sectionAt(s.headers, i)
 				return addr, off, size, true
 			}
 		}
@@ -59,5 +59,5 @@ func (e *File) Section(name string) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	return e.read(off, size)
+	return e.readAt(off, size)
 }

@@ -52,7 +52,7 @@ func compiledRule(text string) (r Rule, err error) {
 	if n, err := hex.Decode(addr[:], []byte(f[3][:min(len(f[3]), 32)])); err != nil || n != 16 || len(f[3]) != 32 || f[3] != strings.ToLower(f[3]) {
 		return r, fmt.Errorf("address %q", f[3])
 	}
-	bits, err := number(f[4], 128)
+	bits, err := parseNumber(f[4], 128)
 	if err != nil {
 		return r, err
 	}
@@ -63,8 +63,8 @@ func compiledRule(text string) (r Rule, err error) {
 		}
 		r.Addr = netip.PrefixFrom(a, bits)
 	}
-	low, errLow := number(f[5], 65535)
-	high, errHigh := number(f[6], 65535)
+	low, errLow := parseNumber(f[5], 65535)
+	high, errHigh := parseNumber(f[6], 65535)
 	if errLow != nil || errHigh != nil || low > high {
 		return r, fmt.Errorf("ports %q to %q", f[5], f[6])
 	}
@@ -87,8 +87,8 @@ func compiledRule(text string) (r Rule, err error) {
 // protos are the letters of the protocols.
 const protos = "*tur"
 
-// number reads a decimal number of digits only, up to high.
-func number(text string, high int) (int, error) {
+// parseNumber reads a decimal number of digits only, up to high.
+func parseNumber(text string, high int) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || int(n) > high || len(text) > 6 {
 		return 0, fmt.Errorf("number %q", text)

@@ -19,7 +19,7 @@ type Question struct {
 // Decide returns what becomes of a connection and, if that is TCP, whether the
 // reason is only that loopback addresses are not included.
 func (rules Rules) Decide(q Question) (a Action, notIncluded bool) {
-	if r := rules.match(q); r != nil {
+	if r := rules.findRule(q); r != nil {
 		if r.Action == Direct && r.Proto == ReliableUDP {
 			return Reliable, false
 		}
@@ -31,16 +31,16 @@ func (rules Rules) Decide(q Question) (a Action, notIncluded bool) {
 	return Direct, false
 }
 
-// match returns the rule that decides; nil: there is none.
-func (rules Rules) match(q Question) *Rule {
+// findRule returns the rule that decides; nil: there is none.
+func (rules Rules) findRule(q Question) *Rule {
 	wildcard := q.Listener && q.Addr.IsUnspecified()
 	for i := range rules {
 		r := &rules[i]
-		if !r.Proto.covers(q.UDP) || r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !match(r.Program, q.Program) && (q.Invoked == "" || !match(r.Program, q.Invoked)) {
+		if !r.Proto.covers(q.UDP) || r.Role != AnyRole && r.Role != q.Role || q.Port < r.Low || q.Port > r.High || !matchPattern(r.Program, q.Program) && (q.Invoked == "" || !matchPattern(r.Program, q.Invoked)) {
 			continue
 		}
 		if wildcard {
-			if _, bits := r.prefix(); bits > 0 {
+			if _, bits := r.headerPrefix(); bits > 0 {
 				if r.Action == Direct {
 					return r
 				}
@@ -56,7 +56,7 @@ func (rules Rules) match(q Question) *Rule {
 
 // covers reports whether the address is among those of the rule.
 func (r Rule) covers(a netip.Addr) bool {
-	want, bits := r.prefix()
+	want, bits := r.headerPrefix()
 	have := a.As16()
 	for i := range have {
 		if bits <= 0 {
@@ -74,9 +74,9 @@ func (r Rule) covers(a netip.Addr) bool {
 	return true
 }
 
-// match reports whether name matches a pattern: * stands for any characters, ?
+// matchPattern reports whether name matches a pattern: * stands for any characters, ?
 // for one byte.
-func match(pattern, name string) bool {
+func matchPattern(pattern, name string) bool {
 	star, from := -1, 0 // position after the last *, and where in name it was tried last
 	p, n := 0, 0
 	for n < len(name) {

@@ -61,17 +61,17 @@ func (p Paths) String() string {
 		case r.Addr.IsValid():
 			text += ":" + r.Addr.String()
 			if r.Low != 0 || r.High != 65535 {
-				text += "," + r.ports()
+				text += "," + r.portsText()
 			}
 		case r.Low != 0 || r.High != 65535:
-			text += ":" + r.ports()
+			text += ":" + r.portsText()
 		}
 		all = append(all, text)
 	}
 	return strings.Join(all, " ")
 }
 
-func (r Rule) ports() string {
+func (r Rule) portsText() string {
 	if r.Low == r.High {
 		return fmt.Sprint(r.Low)
 	}

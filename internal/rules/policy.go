@@ -36,7 +36,7 @@ func FromEnvironment(log io.Writer) *Policy {
 	if exe, err := os.Readlink("/proc/self/exe"); err == nil {
 		p.Program = filepath.Base(exe)
 	}
-	p.Invoked = invoked()
+	p.Invoked = invokedName()
 	var err error
 	if p.Rules, err = Compiled(text); err != nil || len(text) > MaxCompiled {
 		p.Off = true
@@ -58,10 +58,10 @@ func (p *Policy) Decide(role Role, server netip.AddrPort, listener bool) (a Acti
 	if p.Off || !server.Addr().IsValid() {
 		return TCP, false
 	}
-	return p.Rules.Decide(p.question(role, server, listener))
+	return p.Rules.Decide(p.questionOf(role, server, listener))
 }
 
-func (p *Policy) question(role Role, server netip.AddrPort, listener bool) Question {
+func (p *Policy) questionOf(role Role, server netip.AddrPort, listener bool) Question {
 	return Question{
 		Program: p.Program, Invoked: p.Invoked, Role: role, Listener: listener,
 		Addr: server.Addr().WithZone(""), Port: server.Port(), Loopback: p.Loopback,
@@ -74,7 +74,7 @@ func (p *Policy) DecideUDP(role Role, server netip.AddrPort, listener bool) (a A
 	if p.Off || !server.Addr().IsValid() {
 		return TCP, false
 	}
-	q := p.question(role, server, listener)
+	q := p.questionOf(role, server, listener)
 	q.UDP = true
 	return p.Rules.Decide(q)
 }
@@ -88,7 +88,7 @@ func (p *Policy) ClassOf(role Role, server netip.AddrPort) Class {
 	if len(p.Rules) == 0 {
 		return p.Class
 	}
-	r := p.Rules.match(Question{
+	r := p.Rules.findRule(Question{
 		Program: p.Program, Invoked: p.Invoked, Role: role, Addr: server.Addr().WithZone(""), Port: server.Port(),
 	})
 	if r != nil && r.Classed {
@@ -101,9 +101,9 @@ func (p *Policy) ClassOf(role Role, server netip.AddrPort) Class {
 // the program was executed.
 const atExecFn = 31
 
-// invoked is the basename of that name, which, unlike os.Args[0], is the kernel's; "" if
+// invokedName returns the basename of that name, which, unlike os.Args[0], is the kernel's; "" if
 // there is no telling.
-func invoked() string {
+func invokedName() string {
 	aux, err := os.ReadFile("/proc/self/auxv")
 	if err != nil {
 		return ""

@@ -204,7 +204,7 @@ func (r *Rule) parseOptions(fields []string) error {
 
 // parseClass reads a class; false: it is none.
 func parseClass(text string) (Class, bool) {
-	n, err := number(text, int(MaxClass))
+	n, err := parseNumber(text, int(MaxClass))
 	return Class(n), err == nil
 }
 
@@ -277,7 +277,7 @@ func (rules Rules) Compile() string {
 		case Server:
 			role = "s"
 		}
-		addr, bits := r.prefix()
+		addr, bits := r.headerPrefix()
 		fmt.Fprintf(&b, "%s %s %s %x %d %d %d", action, r.Program, role, addr, bits, r.Low, r.High)
 		switch {
 		case r.Classed:
@@ -292,9 +292,9 @@ func (rules Rules) Compile() string {
 	return b.String()
 }
 
-// prefix returns the addresses that match, as in a segment's header, and how many
+// headerPrefix returns the addresses that match, as in a segment's header, and how many
 // bits of them count.
-func (r Rule) prefix() ([16]byte, int) {
+func (r Rule) headerPrefix() ([16]byte, int) {
 	switch {
 	case !r.Addr.IsValid():
 		return [16]byte{}, 0

@@ -45,14 +45,14 @@ func NewSharedArena(name string, size, first int) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	s, err := create(fd, size, SharedSeals)
+	s, err := createSegment(fd, size, SharedSeals)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return &Arena{Segment: s, free: []extent{{first, size - first}}}, nil
 }
 
-func pages(n int) int { return (n + PageSize - 1) &^ (PageSize - 1) }
+func pageCount(n int) int { return (n + PageSize - 1) &^ (PageSize - 1) }
 
 // Alloc lends n bytes at a page boundary until Free; their content is whatever
 // was there. First fit, so that the pages in use are those that were used before.
@@ -60,7 +60,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n < 1 || n > len(a.mem) {
 		return nil, fmt.Errorf("%w: %d bytes of %d", ErrFull, n, len(a.mem))
 	}
-	need := pages(n)
+	need := pageCount(n)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.free {
@@ -69,7 +69,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 			continue
 		}
 		off := e.off
-		if err := reserve(a.mem[off : off+need]); err != nil {
+		if err := reserveMemory(a.mem[off : off+need]); err != nil {
 			return nil, err
 		}
 		if e.off, e.n = e.off+need, e.n-need; e.n == 0 {
@@ -82,11 +82,11 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 
 // Free takes back what Alloc lent. It panics if b is something else.
 func (a *Arena) Free(b []byte) {
-	off, ok := offset(a.mem, b)
+	off, ok := offsetIn(a.mem, b)
 	if !ok || off%PageSize != 0 {
 		panic("shm: memory is not of the arena")
 	}
-	e := extent{off, pages(len(b))}
+	e := extent{off, pageCount(len(b))}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i, found := slices.BinarySearchFunc(a.free, off, func(x extent, off int) int { return x.off - off })
@@ -110,4 +110,4 @@ func (a *Arena) Free(b []byte) {
 }
 
 // Offset is where b begins in the arena; false unless all of b is in it.
-func (a *Arena) Offset(b []byte) (int, bool) { return offset(a.mem, b) }
+func (a *Arena) Offset(b []byte) (int, bool) { return offsetIn(a.mem, b) }

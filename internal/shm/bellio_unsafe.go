@@ -31,7 +31,7 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 			return fds, true
 		}
 		if msg.Controllen > 0 {
-			fds = rights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
+			fds = parseRights(append([]byte(nil), oob[:msg.Controllen]...), fds) // a copy, which may escape
 		}
 		// Read on, even after a short read: the end may follow the last byte, and a waiter
 		// for edges (epoll) is not told about it twice.
@@ -39,7 +39,7 @@ func Hush(fd int, fds []int) (_ []int, gone bool) {
 	return fds, false
 }
 
-func rights(oob []byte, fds []int) []int {
+func parseRights(oob []byte, fds []int) []int {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return fds
@@ -60,14 +60,14 @@ type pollFd struct {
 
 // HungUp reports whether the other end of the connected socket fd is not there any more, or
 // will write nothing. What is to be read is left.
-func HungUp(fd int) bool { return polls(fd, unix.EPOLLRDHUP) } // the same number as POLLRDHUP
+func HungUp(fd int) bool { return pollTells(fd, unix.EPOLLRDHUP) } // the same number as POLLRDHUP
 
 // Over reports whether both directions of the connected socket fd have ended, or its other end is
 // not there any more. It asks the kernel.
-func Over(fd int) bool { return polls(fd, 0) }
+func Over(fd int) bool { return pollTells(fd, 0) }
 
-// polls reports whether poll has something to tell of fd, one of the events or an end.
-func polls(fd int, events int16) bool {
+// pollTells reports whether poll has something to tell of fd, one of the events or an end.
+func pollTells(fd int, events int16) bool {
 	p := pollFd{fd: int32(fd), events: events}
 	var now unix.Timespec
 	n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)

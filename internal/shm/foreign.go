@@ -25,7 +25,7 @@ func (f *Foreign) Exposed() []byte { return f.seg.mem }
 func (f *Foreign) Len() int { return len(f.seg.mem) }
 
 // Offset is where b begins in the memory; false unless all of b is in it.
-func (f *Foreign) Offset(b []byte) (int, bool) { return offset(f.seg.mem, b) }
+func (f *Foreign) Offset(b []byte) (int, bool) { return offsetIn(f.seg.mem, b) }
 
 // Fd lends the descriptor of a segment that was created here, until CloseFd or
 // Retire; -1 if it is closed.

@@ -96,7 +96,7 @@ func (l *Loan) ReadAt(p []byte, off int64) error {
 	if l.done {
 		return ErrCut
 	}
-	return l.tolerant(p, l.mem[off:off+int64(len(p))])
+	return l.copyTolerant(p, l.mem[off:off+int64(len(p))])
 }
 
 // View calls f with n bytes from off on, which are mapped until it returns. They are for the kernel
@@ -118,12 +118,12 @@ func (l *Loan) WriteAt(p []byte, off int64) error {
 	if l.done {
 		return ErrCut
 	}
-	return l.tolerant(l.mem[off:off+int64(len(p))], p)
+	return l.copyTolerant(l.mem[off:off+int64(len(p))], p)
 }
 
-// tolerant runs a copy from or to the memory, and turns the fault of an access to what has been cut
-// into ErrCut. Other panics go on.
-func (l *Loan) tolerant(to, from []byte) (err error) {
+// copyTolerant runs a copy from or to the memory, and turns the fault of an access to what has been
+// cut into ErrCut. Other panics go on.
+func (l *Loan) copyTolerant(to, from []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch r := recover().(type) {

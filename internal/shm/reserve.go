@@ -17,8 +17,8 @@ var Strict = sync.OnceValue(func() bool {
 	return err == nil && len(b) > 0 && b[0] == '2'
 })
 
-// reserve has the kernel set memory aside, if it is strict.
-func reserve(mem []byte) error {
+// reserveMemory has the kernel set memory aside, if it is strict.
+func reserveMemory(mem []byte) error {
 	if !Strict() {
 		return nil
 	}
@@ -28,9 +28,9 @@ func reserve(mem []byte) error {
 	return nil
 }
 
-// reserve has it set all of a new segment aside, or retires it.
-func (s *Segment) reserve() error {
-	err := reserve(s.mem)
+// reserveAll has the kernel set all of a new segment aside, or retires the segment.
+func (s *Segment) reserveAll() error {
+	err := reserveMemory(s.mem)
 	if err != nil {
 		s.Retire()
 	}

@@ -42,7 +42,7 @@ func Create(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.reserve()
+	return s, s.reserveAll()
 }
 
 // CreateWritable is Create of a segment in which who has its descriptor may write, too.
@@ -51,7 +51,7 @@ func CreateWritable(name string, size int) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.reserve()
+	return s, s.reserveAll()
 }
 
 // createLazy is Create of a segment with other seals, whose user reserves what is touched.
@@ -60,14 +60,14 @@ func createLazy(name string, size, seals int) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	s, err := create(fd, size, seals)
+	s, err := createSegment(fd, size, seals)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return s, nil
 }
 
-func create(fd, size, seals int) (*Segment, error) {
+func createSegment(fd, size, seals int) (*Segment, error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("shm: ftruncate to %d bytes: %w", size, err)
 	}
@@ -201,8 +201,8 @@ func Slots(mem []byte, off, n int) []Slot {
 	return unsafe.Slice((*Slot)(unsafe.Pointer(p)), n)
 }
 
-// offset is where b begins in mem; false unless all of b is in mem.
-func offset(mem, b []byte) (int, bool) {
+// offsetIn is where b begins in mem; false unless all of b is in mem.
+func offsetIn(mem, b []byte) (int, bool) {
 	if len(b) == 0 || len(b) > len(mem) {
 		return 0, false
 	}

@@ -21,11 +21,11 @@ func CreateShared(name string, size int) (*Foreign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	s, err := create(fd, size, SharedSeals)
+	s, err := createSegment(fd, size, SharedSeals)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &Foreign{s}, s.reserve()
+	return &Foreign{s}, s.reserveAll()
 }
 
 // MapShared maps a segment that CreateShared of another process made, all of it,
