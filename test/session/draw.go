@@ -26,9 +26,9 @@ const style = `text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu
 @media(prefers-reduced-motion){.s,.t{animation:none}}
 `
 
-// draw returns the SVG. All lines are there from the beginning, dim; each becomes bright at its
-// time, and stays.
-func draw(steps []step) []byte {
+// drawSteps returns the SVG. All lines are there from the beginning, dim; each becomes bright at
+// its time, and stays.
+func drawSteps(steps []step) []byte {
 	var body, words bytes.Buffer
 	var now time.Duration
 	y, width := margin+lineHeight/2, 0
@@ -56,7 +56,7 @@ func draw(steps []step) []byte {
 		for _, o := range s.out {
 			now += min(pause, max(0, o.at-last))
 			last = o.at
-			for _, part := range wrap(o.text) {
+			for _, part := range wrapLine(o.text) {
 				line("s", fmt.Sprintf("animation-delay:%dms", now.Milliseconds()), html.EscapeString(part), part)
 			}
 		}
@@ -72,8 +72,8 @@ func draw(steps []step) []byte {
 	return b.Bytes()
 }
 
-// wrap breaks a line as a terminal does.
-func wrap(line string) (parts []string) {
+// wrapLine breaks a line as a terminal does.
+func wrapLine(line string) (parts []string) {
 	text := []rune(line)
 	for len(text) > columns {
 		parts = append(parts, string(text[:columns]))

@@ -42,20 +42,20 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	bin, err := build(ctx)
+	bin, err := buildCommands(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tempdir.Remove(bin)) }()
-	steps, err := record(ctx, bin, strings.Split(strings.TrimSpace(string(text)), "\n"))
+	steps, err := recordLines(ctx, bin, strings.Split(strings.TrimSpace(string(text)), "\n"))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(args[1], draw(steps), 0o644)
+	return os.WriteFile(args[1], drawSteps(steps), 0o644)
 }
 
-// build makes the commands of this checkout, and returns the directory that they are in.
-func build(ctx context.Context) (string, error) {
+// buildCommands makes the commands of this checkout, and returns the directory that they are in.
+func buildCommands(ctx context.Context) (string, error) {
 	dir, err := tempdir.New("session")
 	if err != nil {
 		return "", err

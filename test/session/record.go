@@ -51,8 +51,8 @@ while IFS= read -r line <&4; do
 	echo $status >&3
 done`
 
-// record runs lines in a shell, one after the other. A line that fails ends it.
-func record(ctx context.Context, bin string, lines []string) ([]step, error) {
+// recordLines runs lines in a shell, one after the other. A line that fails ends it.
+func recordLines(ctx context.Context, bin string, lines []string) ([]step, error) {
 	master, slave, err := openTerminal()
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func record(ctx context.Context, bin string, lines []string) ([]step, error) {
 	}
 	s := screen{marked: make(chan struct{}, 1)}
 	var reading sync.WaitGroup
-	reading.Go(func() { s.read(master) })
+	reading.Go(func() { s.showOutput(master) })
 	steps, err := typeAll(&s, input, bufio.NewReader(done), lines)
 	input.Close()
 	// The first process of the namespace ends when input does, and all others with it.
@@ -93,18 +93,18 @@ func record(ctx context.Context, bin string, lines []string) ([]step, error) {
 func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (steps []step, err error) {
 	for _, line := range lines {
 		command, hidden := strings.CutPrefix(line, "#!")
-		s.begin()
+		s.clearScreen()
 		if _, err := fmt.Fprintln(input, strings.TrimSpace(command)); err != nil {
 			return nil, err
 		}
 		status, err := done.ReadString('\n')
 		if err != nil {
-			return nil, fmt.Errorf("%s: the shell has ended: %w\n%s", line, err, plain(s.end()))
+			return nil, fmt.Errorf("%s: the shell has ended: %w\n%s", line, err, plainText(s.shownLines()))
 		}
 		<-s.marked // what the command has written is on the screen
-		out := s.end()
+		out := s.shownLines()
 		if status != "0\n" {
-			return nil, fmt.Errorf("%s: status %s%s", line, status, plain(out))
+			return nil, fmt.Errorf("%s: status %s%s", line, status, plainText(out))
 		}
 		if !hidden {
 			steps = append(steps, step{line, out})
@@ -113,8 +113,8 @@ func typeAll(s *screen, input io.Writer, done *bufio.Reader, lines []string) (st
 	return steps, nil
 }
 
-// plain returns the text of lines.
-func plain(out []output) string {
+// plainText returns the text of lines.
+func plainText(out []output) string {
 	var b strings.Builder
 	for _, o := range out {
 		fmt.Fprintln(&b, o.text)

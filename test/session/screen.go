@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// screen is what a terminal shows since begin: lines, of which the last one is written on.
+// screen is what a terminal shows since clearScreen: lines, of which the last one is written on.
 type screen struct {
 	marked chan struct{} // gets a value for each mark, and is closed at the end of the terminal
 
@@ -26,25 +26,25 @@ type screen struct {
 	rest []byte // of a character or an escape sequence that is not complete
 }
 
-// begin empties the screen.
-func (s *screen) begin() {
+// clearScreen empties the screen.
+func (s *screen) clearScreen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun, s.lines, s.line, s.column, s.rest = time.Now(), nil, nil, 0, nil
 }
 
-// end returns what is on the screen.
-func (s *screen) end() []output {
+// shownLines returns what is on the screen.
+func (s *screen) shownLines() []output {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.line) > 0 {
-		s.feed()
+		s.endLine()
 	}
 	return slices.Clone(s.lines)
 }
 
-// read shows what comes from a terminal until it ends.
-func (s *screen) read(r io.Reader) {
+// showOutput shows what comes from a terminal until it ends.
+func (s *screen) showOutput(r io.Reader) {
 	b := make([]byte, 4096)
 	for {
 		n, err := r.Read(b)
@@ -56,10 +56,10 @@ func (s *screen) read(r io.Reader) {
 	}
 }
 
-// feed ends a line.
+// endLine ends a line.
 //
 // +checklocks:s.mu
-func (s *screen) feed() {
+func (s *screen) endLine() {
 	s.lines = append(s.lines, output{time.Since(s.begun), strings.TrimRight(string(s.line), " ")})
 	s.line, s.column = nil, 0
 }
@@ -79,18 +79,18 @@ func (s *screen) write(text []byte) {
 			default:
 			}
 		case '\n':
-			s.feed()
+			s.endLine()
 		case '\r':
 			s.column = 0
 		case '\b':
 			s.column = max(0, s.column-1)
 		case '\t':
-			s.put(' ')
+			s.putRune(' ')
 			for s.column%8 != 0 {
-				s.put(' ')
+				s.putRune(' ')
 			}
 		case 0x1b:
-			if n = sequence(b); n == 0 {
+			if n = sequenceLength(b); n == 0 {
 				s.rest = slices.Clone(b)
 				return
 			}
@@ -104,7 +104,7 @@ func (s *screen) write(text []byte) {
 			}
 			var r rune
 			if r, n = utf8.DecodeRune(b); r >= ' ' {
-				s.put(r)
+				s.putRune(r)
 			}
 		}
 		b = b[n:]
@@ -112,10 +112,10 @@ func (s *screen) write(text []byte) {
 	s.rest = nil
 }
 
-// put writes a character at the cursor.
+// putRune writes a character at the cursor.
 //
 // +checklocks:s.mu
-func (s *screen) put(r rune) {
+func (s *screen) putRune(r rune) {
 	for len(s.line) <= s.column {
 		s.line = append(s.line, ' ')
 	}
@@ -123,8 +123,8 @@ func (s *screen) put(r rune) {
 	s.column++
 }
 
-// sequence returns the length of the escape sequence that begins b, 0 if it is not complete.
-func sequence(b []byte) int {
+// sequenceLength returns the length of the escape sequence that begins b, 0 if it is not complete.
+func sequenceLength(b []byte) int {
 	if len(b) < 2 {
 		return 0
 	}

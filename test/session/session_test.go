@@ -26,11 +26,11 @@ func TestScreen(t *testing.T) {
 	} {
 		for cut := range len(text) { // wherever a read has ended
 			var s screen
-			s.begin()
+			s.clearScreen()
 			s.write([]byte(text[:cut]))
 			s.write([]byte(text[cut:]))
 			var got []string
-			for _, o := range s.end() {
+			for _, o := range s.shownLines() {
 				got = append(got, o.text)
 			}
 			if !slices.Equal(got, want) {
@@ -42,7 +42,7 @@ func TestScreen(t *testing.T) {
 
 // The picture is well-formed XML with all text, in order of time.
 func TestDraw(t *testing.T) {
-	picture := draw([]step{
+	picture := drawSteps([]step{
 		{"# two nodes", nil},
 		{"echo '<a> & b'", []output{{0, "<a> & b"}, {time.Hour, "  later"}, {time.Hour, strings.Repeat("µ", columns) + "on"}}},
 	})
@@ -85,7 +85,7 @@ func TestDraw(t *testing.T) {
 // Commands run on a terminal, one after the other, in one shell; one that fails is told.
 func TestRootRecord(t *testing.T) {
 	testlab.RequireTUN(t)
-	steps, err := record(t.Context(), t.TempDir(), []string{"#! x=hello", "# said", "echo $x", "test -t 1 && ls -A /dev/shm | wc -l"})
+	steps, err := recordLines(t.Context(), t.TempDir(), []string{"#! x=hello", "# said", "echo $x", "test -t 1 && ls -A /dev/shm | wc -l"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestRootRecord(t *testing.T) {
 	if want := []string{"# said", "echo $x", "> hello", "test -t 1 && ls -A /dev/shm | wc -l", "> 0"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if _, err := record(t.Context(), t.TempDir(), []string{"true", "echo no; false", "true"}); err == nil || !strings.Contains(err.Error(), "status 1") {
+	if _, err := recordLines(t.Context(), t.TempDir(), []string{"true", "echo no; false", "true"}); err == nil || !strings.Contains(err.Error(), "status 1") {
 		t.Errorf("a command that fails: %v", err)
 	}
 	if err := run(t.Context(), nil); err == nil {

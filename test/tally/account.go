@@ -40,7 +40,7 @@ func (f failure) String() string { return strings.TrimSuffix(f.Package+" "+f.Tes
 // skip is a test that was skipped.
 type skip struct{ Test, Reason string }
 
-func load(file string) (*account, error) {
+func loadAccount(file string) (*account, error) {
 	a := new(account)
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,8 @@ func load(file string) (*account, error) {
 	return a, err
 }
 
-// lock waits until nobody else adds to the account.
-func lock(file string) (unlock func(), err error) {
+// lockAccount waits until nobody else adds to the account.
+func lockAccount(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func lock(file string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func (a *account) store(file string) error {
+func (a *account) storeAccount(file string) error {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (a *account) store(file string) error {
 	return os.WriteFile(file, b, 0o644)
 }
 
-func (a *account) add(b *account) {
+func (a *account) addAccount(b *account) {
 	a.Passed += b.Passed
 	a.Failed = append(a.Failed, b.Failed...)
 	a.Skipped = append(a.Skipped, b.Skipped...)
@@ -97,12 +97,12 @@ func (a *account) listAgain(w io.Writer) {
 		if f.Seconds >= quick {
 			times = 1
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%v\n", race, times, f.Package, pattern(f.Test), f)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%v\n", race, times, f.Package, runPattern(f.Test), f)
 	}
 }
 
-// pattern is what go test -run takes for one test.
-func pattern(test string) string {
+// runPattern is what go test -run takes for one test.
+func runPattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
@@ -110,8 +110,8 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// passed records that a test which failed has passed since.
-func (a *account) passed(test string) error {
+// recordPass records that a test which failed has passed since.
+func (a *account) recordPass(test string) error {
 	i := slices.IndexFunc(a.Failed, func(f failure) bool { return f.String() == test })
 	if i < 0 {
 		return fmt.Errorf("%s has not failed", test)
@@ -122,9 +122,9 @@ func (a *account) passed(test string) error {
 	return nil
 }
 
-// print writes what was skipped, by its reason, what failed, and how many there were.
+// printAccount writes what was skipped, by its reason, what failed, and how many there were.
 // ok: nothing failed.
-func (a *account) print(w io.Writer) (ok bool) {
+func (a *account) printAccount(w io.Writer) (ok bool) {
 	skipped := slices.Clone(a.Skipped)
 	slices.SortStableFunc(skipped, func(a, b skip) int { return cmp.Compare(a.Reason, b.Reason) })
 	for i, s := range skipped {
@@ -160,8 +160,8 @@ type results struct {
 	parents map[string]bool
 }
 
-// read reads events, and prints what go test prints without -v.
-func read(in io.Reader, out io.Writer) (*account, error) {
+// readEvents reads events, and prints what go test prints without -v.
+func readEvents(in io.Reader, out io.Writer) (*account, error) {
 	a := new(account)
 	packages := map[string]*results{}
 	lines := json.NewDecoder(in)
@@ -188,15 +188,15 @@ func read(in io.Reader, out io.Writer) (*account, error) {
 			p = &results{output: map[string][]string{}, parents: map[string]bool{}}
 			packages[e.Package] = p
 		}
-		if p.take(e) {
-			a.close(e, p, out)
+		if p.noteEvent(e) {
+			a.endPackage(e, p, out)
 			delete(packages, e.Package)
 		}
 	}
 }
 
-// take notes an event. last: it is the package's end.
-func (p *results) take(e event) (last bool) {
+// noteEvent notes an event. last: it is the package's end.
+func (p *results) noteEvent(e event) (last bool) {
 	if i := strings.LastIndexByte(e.Test, '/'); i > 0 {
 		p.parents[e.Test[:i]] = true
 	}
@@ -212,8 +212,8 @@ func (p *results) take(e event) (last bool) {
 	return false
 }
 
-// close counts a package that has ended, and prints it.
-func (a *account) close(end event, p *results, out io.Writer) {
+// endPackage counts a package that has ended, and prints it.
+func (a *account) endPackage(end event, p *results, out io.Writer) {
 	var failed, skipped []event
 	for _, e := range p.ended {
 		switch {
@@ -225,13 +225,13 @@ func (a *account) close(end event, p *results, out io.Writer) {
 			fmt.Fprint(out, strings.Join(p.output[e.Test], ""))
 		case e.Action == "skip":
 			skipped = append(skipped, e)
-			a.Skipped = append(a.Skipped, skip{Test: end.Package + " " + e.Test, Reason: reason(p.output[e.Test])})
+			a.Skipped = append(a.Skipped, skip{Test: end.Package + " " + e.Test, Reason: skipReason(p.output[e.Test])})
 		case !p.parents[e.Test]:
 			a.Passed++
 		}
 	}
 	for _, e := range failed {
-		a.Failed = append(a.Failed, failure{Package: end.Package, Test: e.Test, Grave: slices.ContainsFunc(p.output[e.Test], grave), Seconds: e.Elapsed})
+		a.Failed = append(a.Failed, failure{Package: end.Package, Test: e.Test, Grave: slices.ContainsFunc(p.output[e.Test], isGrave), Seconds: e.Elapsed})
 	}
 	if end.Action == "fail" && len(failed) == 0 { // it does not build, or panicked, or was ended
 		a.Failed = append(a.Failed, failure{Package: end.Package, Grave: true})
@@ -264,14 +264,14 @@ var signs = []string{
 // how much a link is to damage (--faults), and a test: their names are no sign.
 var nothing = regexp.MustCompile(`[\w.]+(\\?":|\s+)0\b|\bcorrupt=[\d.]+|\bTest\w+(/\S*)?`)
 
-// grave reports whether a line of a test's output has one of the signs.
-func grave(line string) bool {
+// isGrave reports whether a line of a test's output has one of the signs.
+func isGrave(line string) bool {
 	line = nothing.ReplaceAllString(line, "")
 	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(line, sign) })
 }
 
-// reason is why a test was skipped: what it printed last, without where.
-func reason(output []string) string {
+// skipReason is why a test was skipped: what it printed last, without where.
+func skipReason(output []string) string {
 	why := ""
 	for _, line := range output {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {

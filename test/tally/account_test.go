@@ -41,7 +41,7 @@ const events = `{"Action":"start","Package":"a"}
 
 func TestTally(t *testing.T) {
 	var out bytes.Buffer
-	a, err := read(strings.NewReader(events), &out)
+	a, err := readEvents(strings.NewReader(events), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +57,14 @@ FAIL	c [build failed]
 		t.Errorf("printed:\n%s", out.String())
 	}
 	file := filepath.Join(t.TempDir(), "account")
-	if err := a.store(file); err != nil {
+	if err := a.storeAccount(file); err != nil {
 		t.Fatal(err)
 	}
-	both, err := load(file)
+	both, err := loadAccount(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	both.add(&account{Passed: 5})
+	both.addAccount(&account{Passed: 5})
 	out.Reset()
 	const sum = `skipped: needs root: run it as root
 	a TestAll/two
@@ -72,22 +72,22 @@ failed: b TestBad/sub
 failed: c
 7 passed, 2 failed, 1 skipped
 `
-	if ok := both.print(&out); ok || out.String() != sum {
+	if ok := both.printAccount(&out); ok || out.String() != sum {
 		t.Errorf("%v:\n%s", ok, out.String())
 	}
 }
 
 // A run that was cut short has failed.
 func TestCutShort(t *testing.T) {
-	a, err := read(strings.NewReader(`{"Action":"start","Package":"a"}`+"\n"), &bytes.Buffer{})
+	a, err := readEvents(strings.NewReader(`{"Action":"start","Package":"a"}`+"\n"), &bytes.Buffer{})
 	if err != nil || len(a.Failed) != 1 {
 		t.Error(a, err)
 	}
 }
 
 func TestNoAccountYet(t *testing.T) {
-	a, err := load(filepath.Join(t.TempDir(), "none"))
-	if err != nil || !a.print(&bytes.Buffer{}) {
+	a, err := loadAccount(filepath.Join(t.TempDir(), "none"))
+	if err != nil || !a.printAccount(&bytes.Buffer{}) {
 		t.Error(a, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestGrave(t *testing.T) {
 		`"faults":"drop=0.01,corrupt=0.001","ok":false`:              false,
 		"drop=0.01,corrupt=0.001: 3 bytes corrupt":                   true,
 	} {
-		if got := grave(line); got != want {
+		if got := isGrave(line); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)
 		}
 	}
@@ -183,7 +183,7 @@ func TestAddsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if a, err := load(c.file); err != nil || a.Passed != 16*2 {
+	if a, err := loadAccount(c.file); err != nil || a.Passed != 16*2 {
 		t.Errorf("%v, %v passed, want 32", err, a.Passed)
 	}
 }

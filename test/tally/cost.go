@@ -22,10 +22,10 @@ import (
 	"exnet/internal/child"
 )
 
-// cost runs the test of a package, whose directory is the current one, and adds to a file the
-// processor time that it, and the processes which it started and waited for, have used. It
+// measureCost runs the test of a package, whose directory is the current one, and adds to a file
+// the processor time that it, and the processes which it started and waited for, have used. It
 // returns the test's exit status.
-func cost(file string, argv []string) (status int, err error) {
+func measureCost(file string, argv []string) (status int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return 0, err
@@ -50,7 +50,7 @@ func cost(file string, argv []string) (status int, err error) {
 		return 0, err
 	}
 	end := cmd.ProcessState
-	f, err := os.OpenFile(costs(file), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	f, err := os.OpenFile(costsFile(file), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return 0, err
 	}
@@ -58,15 +58,15 @@ func cost(file string, argv []string) (status int, err error) {
 	return child.ShellStatus(end), errors.Join(err, f.Close())
 }
 
-// costs names the file beside an account's that has a line for each test which ran.
-func costs(file string) string { return file + ".cost" }
+// costsFile names the file beside an account's that has a line for each test which ran.
+func costsFile(file string) string { return file + ".cost" }
 
 // mostCosts is how many packages are listed.
 const mostCosts = 12
 
 // printCosts lists the packages whose tests have used most processor time.
 func printCosts(file string, w io.Writer) error {
-	f, err := os.Open(costs(file))
+	f, err := os.Open(costsFile(file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -85,7 +85,7 @@ func printCosts(file string, w io.Writer) error {
 		number, dir, _ := strings.Cut(lines.Text(), " ")
 		ns, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%s: %w", costs(file), err)
+			return fmt.Errorf("%s: %w", costsFile(file), err)
 		}
 		used[dir] += time.Duration(ns)
 		all += time.Duration(ns)

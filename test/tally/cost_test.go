@@ -28,7 +28,7 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Chdir(dir)
-		if status, err := cost(file, []string{"sh", "-c", c.script}); status != c.status || err != nil {
+		if status, err := measureCost(file, []string{"sh", "-c", c.script}); status != c.status || err != nil {
 			t.Errorf("%s: status %d (%v), want %d", c.script, status, err, c.status)
 		}
 	}

@@ -38,7 +38,7 @@ func main() {
 	counts := flag.Bool("cost", false, "run the test that the arguments are, and add what it costs")
 	flag.Parse()
 	if *counts {
-		status, err := cost(c.file, flag.Args())
+		status, err := measureCost(c.file, flag.Args())
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "tally:", err)
 			status = 2
@@ -65,27 +65,27 @@ type command struct {
 // run does it. ok: nothing has failed.
 func (c command) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	if !c.sum && !c.again && c.steady == "" {
-		return c.add(in, out)
+		return c.addRun(in, out)
 	}
-	a, err := load(c.file)
+	a, err := loadAccount(c.file)
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case c.sum:
 		err := printCosts(c.file, out)
-		return a.print(out), err
+		return a.printAccount(out), err
 	case c.again:
 		a.listAgain(out)
 		return true, nil
 	default:
-		return true, errors.Join(a.passed(c.steady), a.store(c.file))
+		return true, errors.Join(a.recordPass(c.steady), a.storeAccount(c.file))
 	}
 }
 
-// add prints a run, and adds it to the account, to which others may be added at the same time.
-func (c command) add(in io.Reader, out io.Writer) (ok bool, err error) {
-	now, err := read(in, out)
+// addRun prints a run, and adds it to the account, to which others may be added at the same time.
+func (c command) addRun(in io.Reader, out io.Writer) (ok bool, err error) {
+	now, err := readEvents(in, out)
 	if err != nil {
 		return false, err
 	}
@@ -94,15 +94,15 @@ func (c command) add(in io.Reader, out io.Writer) (ok bool, err error) {
 			now.Failed[i].Race = true
 		}
 	}
-	unlock, err := lock(c.file)
+	unlock, err := lockAccount(c.file)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	a, err := load(c.file)
+	a, err := loadAccount(c.file)
 	if err != nil {
 		return false, err
 	}
-	a.add(now)
-	return len(now.Failed) == 0, a.store(c.file)
+	a.addAccount(now)
+	return len(now.Failed) == 0, a.storeAccount(c.file)
 }
