@@ -35,7 +35,7 @@ standard error. It measures the distance of the two CPUs first, and shows it
 with every result. It skips paths that cannot be set up here, and says so.
 Exit status: 0 measured, 1 failed or interrupted (what was measured until then
 is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(), strings.Join(modes, ", "))}
-	for _, m := range measures() {
+	for _, m := range allMeasures() {
 		root.AddCommand(m.Command(distance))
 	}
 	root.AddCommand(newReport(), newReadme())
@@ -52,8 +52,8 @@ is printed), or skipped a path that --paths names, 2 wrong usage.`, list.String(
 	return root
 }
 
-// measures lists all that dsbench measures, in the order of the help text.
-func measures() (list []measure.Measure) {
+// allMeasures lists all that dsbench measures, in the order of the help text.
+func allMeasures() (list []measure.Measure) {
 	for _, m := range pathMeasures {
 		list = append(list, m.asMeasure())
 	}

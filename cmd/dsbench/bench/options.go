@@ -48,15 +48,15 @@ type options struct {
 	tolerate func(path string, err error)
 }
 
-func (o options) spec(size int) tcpbench.Spec {
+func (o options) specOf(size int) tcpbench.Spec {
 	return tcpbench.Spec{
 		Kind: o.measure.kind, Size: size, Streams: o.streams, NoDelay: o.noDelay, Rest: o.rest,
 		Duration: o.duration, Warmup: o.warmup, Congestion: o.congestion, CPUs: o.cpus,
 	}
 }
 
-// measurements returns how many there are to take, if the CPUs stay where they are.
-func (o options) measurements() int { return o.runs * len(o.sizes) * len(o.paths) }
+// countMeasurements returns how many there are to take, if the CPUs stay where they are.
+func (o options) countMeasurements() int { return o.runs * len(o.sizes) * len(o.paths) }
 
 // measureFlags are the flags of a measure, as they are written.
 type measureFlags struct {
@@ -102,8 +102,8 @@ func (f *measureFlags) defineExn0(fs *pflag.FlagSet) {
 	fs.BoolVar(&n.NoFastPath, "no-fast-path", false, "every packet through netstack")
 }
 
-// options returns what the flags ask for, or says what is wrong with them.
-func (f *measureFlags) options() (options, error) {
+// readOptions returns what the flags ask for, or says what is wrong with them.
+func (f *measureFlags) readOptions() (options, error) {
 	o := f.o
 	names := f.names
 	o.anyTCP = !f.fs.Changed("congestion")

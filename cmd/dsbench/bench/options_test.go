@@ -34,7 +34,7 @@ func parseOptions(m pathMeasure, args []string) (options, error) {
 	if err := command.NoArgs(nil, fs.Args()); err != nil {
 		return options{}, err
 	}
-	return f.options()
+	return f.readOptions()
 }
 
 func pathNames(o options) []string {
@@ -54,10 +54,10 @@ func TestOptionsDefaults(t *testing.T) {
 		t.Errorf("paths %v, control %q, added %v", got, o.control, o.controlAdded)
 	}
 	want := tcpbench.Spec{Kind: tcpbench.Stream, Streams: 1, Size: 131072, Duration: time.Second, Warmup: 300 * time.Millisecond, Congestion: "cubic", CPUs: tcpbench.Anywhere()}
-	if got := o.spec(o.sizes[0]); got != want {
+	if got := o.specOf(o.sizes[0]); got != want {
 		t.Errorf("spec = %+v, want %+v", got, want)
 	}
-	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.measurements() != 30 {
+	if o.streams != 1 || o.runs != 5 || o.json || len(o.sizes) != 1 || o.countMeasurements() != 30 {
 		t.Errorf("options = %+v", o)
 	}
 	o, err = parse(t, "pingpong")
@@ -109,8 +109,8 @@ func TestOptionsSizes(t *testing.T) {
 	if want := []int{1, 64, 4096, 2 << 20, 64 << 20}; !slices.Equal(o.sizes, want) {
 		t.Errorf("sizes = %v, want %v", o.sizes, want)
 	}
-	if o.measurements() != 5*2*2 {
-		t.Errorf("%d measurements, want 20", o.measurements())
+	if o.countMeasurements() != 5*2*2 {
+		t.Errorf("%d measurements, want 20", o.countMeasurements())
 	}
 }
 

@@ -141,7 +141,7 @@ type pathRun struct {
 }
 
 func (r *pathRun) Check() (err error) {
-	r.o, err = r.f.options()
+	r.o, err = r.f.readOptions()
 	return err
 }
 
@@ -155,7 +155,9 @@ type sample struct {
 	tcpbench.Result
 }
 
-func (m pathMeasure) sample(r tcpbench.Result, size int) sample { return sample{m.value(r, size), r} }
+func (m pathMeasure) makeSample(r tcpbench.Result, size int) sample {
+	return sample{m.value(r, size), r}
+}
 
 // microseconds returns a quantile.
 func microseconds(h *stats.Histogram, quantile float64) float64 {

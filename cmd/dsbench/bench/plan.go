@@ -62,8 +62,8 @@ type value struct {
 	spec       func(*tcpbench.Spec)
 }
 
-// kind is the path as the value has it.
-func (v value) kind() paths.Kind {
+// pathKind is the path as the value has it.
+func (v value) pathKind() paths.Kind {
 	k, _ := paths.KindOf(v.path) // it is there
 	open := k.Open
 	k.Name = v.name
@@ -85,13 +85,13 @@ func cpusOf(path, name string, p tcpbench.Placement) value {
 	return value{name, path, nil, func(s *tcpbench.Spec) { s.CPUs = p }}
 }
 
-func buffers(name string, n int) value {
+func bufferValue(name string, n int) value {
 	return value{name, "exn", nil, func(s *tcpbench.Spec) { s.Buffers = n }}
 }
 
-// tunings are the parts of a report that vary a setting, as figure 5.27 does. The first value is
+// allTunings are the parts of a report that vary a setting, as figure 5.27 does. The first value is
 // the control.
-func tunings() []tuning {
+func allTunings() []tuning {
 	coalesce := func(name string, c napi.Coalesce) value {
 		return ofNode(name, func(n *paths.NodeConfig) { n.Coalesce = c })
 	}
@@ -109,8 +109,8 @@ func tunings() []tuning {
 		{report.PartCPUs, "stream", "exn:napi", 64 << 10, []value{cpusOf("exn", "scheduler's choice", tcpbench.Anywhere()),
 			cpusOf("exn", "two CPUs", tcpbench.Apart()), cpusOf("exn", "one CPU", tcpbench.Together())}},
 		{report.PartMTU, "stream", "exn:napi", 64 << 10, []value{size(65535), size(9000), size(1500)}},
-		{report.PartBuffers, "stream", "exn:napi", 64 << 10, []value{buffers("the kernel's choice", 0), buffers("64 KiB", 64<<10), buffers("256 KiB", 256<<10),
-			buffers("1 MiB", 1<<20), buffers("4 MiB", 4<<20)}},
+		{report.PartBuffers, "stream", "exn:napi", 64 << 10, []value{bufferValue("the kernel's choice", 0), bufferValue("64 KiB", 64<<10), bufferValue("256 KiB", 256<<10),
+			bufferValue("1 MiB", 1<<20), bufferValue("4 MiB", 4<<20)}},
 		{report.PartCoalesce, "stream", "exn:napi", 64 << 10, []value{coalesce("off", napi.Coalesce{}),
 			coalesce("8 frames, 20 us", napi.Coalesce{Frames: 8, Delay: 20 * time.Microsecond}),
 			coalesce("32 frames, 50 us", napi.Coalesce{Frames: 32, Delay: 50 * time.Microsecond}), coalesce("dynamic ITR", napi.Coalesce{Adaptive: true})}},
@@ -141,7 +141,7 @@ func planParts(ro reportOptions, usable func(name string) bool) (parts []planned
 		if set != nil {
 			set(&o)
 		}
-		if len(o.paths) > 0 && o.measurements() > 0 {
+		if len(o.paths) > 0 && o.countMeasurements() > 0 {
 			parts = append(parts, planned{id: id, o: o})
 		}
 	}
@@ -161,13 +161,13 @@ func planParts(ro reportOptions, usable func(name string) bool) (parts []planned
 		if p.id != report.PartStream2 || ro.quick {
 			continue
 		}
-		for _, t := range tunings() { // in the order of the thesis's figures
+		for _, t := range allTunings() { // in the order of the thesis's figures
 			if !usable(t.needs) {
 				continue
 			}
 			var list []paths.Kind
 			for _, v := range t.values {
-				list = append(list, v.kind())
+				list = append(list, v.pathKind())
 			}
 			add(t.id, t.measure, t.values[0].name, list, []int{t.size}, nil)
 		}

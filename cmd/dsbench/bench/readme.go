@@ -42,8 +42,8 @@ dsbench readme --check docs/results/2026-11-25-9c83051.json.gz README.md`,
 	return c
 }
 
-// relative is how a file names another one; both may be named by whole paths or not.
-func relative(from, to string) (string, error) {
+// relativePath is how a file names another one; both may be named by whole paths or not.
+func relativePath(from, to string) (string, error) {
 	from, err := filepath.Abs(from)
 	if err != nil {
 		return "", err
@@ -64,7 +64,7 @@ func runReadme(from, to string, check bool, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	source, err := relative(to, from)
+	source, err := relativePath(to, from)
 	if err != nil {
 		return err
 	}

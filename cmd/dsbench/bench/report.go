@@ -157,7 +157,7 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 			return err
 		}
 	}
-	if err := c.write(d); err != nil {
+	if err := c.writeReport(d); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s and %s\n", c.html, c.data)
@@ -167,8 +167,8 @@ func runReport(ctx context.Context, c reportCommand, stdout, stderr io.Writer) e
 	return nil
 }
 
-// write writes both files, each whole or not at all.
-func (c reportCommand) write(d *report.Data) error {
+// writeReport writes both files, each whole or not at all.
+func (c reportCommand) writeReport(d *report.Data) error {
 	text, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return err
@@ -199,10 +199,10 @@ func (c reportCommand) measureParts(ctx context.Context, stderr io.Writer) (*rep
 		Quick: ro.quick, Runs: ro.runs, Duration: ro.duration.Seconds(), Warmup: ro.warmup.Seconds(), TCP: ro.congestion,
 	}
 	p := newProgress(stderr, 0, ro.duration+ro.warmup+perRun)
-	usable := c.usable(ctx, d, p)
+	usable := c.usablePaths(ctx, d, p)
 	parts := planParts(ro, func(name string) bool { return usable[name] })
 	for _, part := range parts {
-		p.total += part.o.measurements()
+		p.total += part.o.countMeasurements()
 	}
 	for _, part := range parts {
 		var rows []result.Row
@@ -311,8 +311,8 @@ func addPrograms(ctx context.Context, d *report.Data, ro reportOptions, p *progr
 	}
 }
 
-// usable finds which paths can be set up here, and notes why others cannot.
-func (c reportCommand) usable(ctx context.Context, d *report.Data, p *progress) map[string]bool {
+// usablePaths finds which paths can be set up here, and notes why others cannot.
+func (c reportCommand) usablePaths(ctx context.Context, d *report.Data, p *progress) map[string]bool {
 	usable := make(map[string]bool)
 	for _, k := range pathsOf(planParts(c.ro, c.includesPath)) {
 		if _, err := paths.KindOf(k.Name); err != nil {

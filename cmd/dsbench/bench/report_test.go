@@ -248,7 +248,7 @@ func rowsIn(path string) (n int, err error) {
 func TestReportFrom(t *testing.T) {
 	dir := t.TempDir()
 	c := reportCommand{html: filepath.Join(dir, "a.html"), data: filepath.Join(dir, "a.json")}
-	if err := c.write(fakeReport()); err != nil {
+	if err := c.writeReport(fakeReport()); err != nil {
 		t.Fatal(err)
 	}
 	b := filepath.Join(dir, "b.html")

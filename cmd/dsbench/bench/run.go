@@ -44,7 +44,7 @@ func measurePaths(ctx context.Context, o options, stdout, stderr io.Writer) erro
 		if err == nil {
 			return cli.ExitStatus(status)
 		}
-		if failed, err = o.unprivileged(reason, err, say); err != nil {
+		if failed, err = o.leaveOutPrivileged(reason, err, say); err != nil {
 			return err
 		}
 	}
@@ -54,7 +54,7 @@ func measurePaths(ctx context.Context, o options, stdout, stderr io.Writer) erro
 	m := result.ThisMachine(time.Now())
 	out := &printer{w: stdout, o: o, m: m}
 	const perRun = 100 * time.Millisecond // to start the workers
-	p := newProgress(stderr, o.measurements(), o.warmup+o.duration+perRun)
+	p := newProgress(stderr, o.countMeasurements(), o.warmup+o.duration+perRun)
 	o.tolerate = func(_ string, err error) {
 		failed = true
 		p.clearLine()
@@ -68,9 +68,9 @@ func measurePaths(ctx context.Context, o options, stdout, stderr io.Writer) erro
 	return err
 }
 
-// unprivileged leaves out what needs privileges, for want of which reason says, as does cause. left
-// says whether paths were left out. It fails if nothing remains.
-func (o *options) unprivileged(reason string, cause error, say func(string, ...any)) (left bool, err error) {
+// leaveOutPrivileged leaves out what needs privileges, for want of which reason says, as does
+// cause. left says whether paths were left out. It fails if nothing remains.
+func (o *options) leaveOutPrivileged(reason string, cause error, say func(string, ...any)) (left bool, err error) {
 	n := len(o.paths)
 	o.paths = slices.DeleteFunc(o.paths, func(k paths.Kind) bool { return k.Privileged })
 	if left = len(o.paths) < n; left {

@@ -85,7 +85,7 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 				return taken, ctx.Err()
 			}
 			p.showStep("%s, %d bytes, run %d of %d", kind.Name, size, run+1, max(o.runs, run+1))
-			r, err := path.Measure(ctx, o.spec(size))
+			r, err := path.Measure(ctx, o.specOf(size))
 			if err != nil {
 				err = fmt.Errorf("path %s, %d bytes, run %d: %w", kind.Name, size, run+1, err)
 				if o.tolerate == nil || ctx.Err() != nil {
@@ -94,7 +94,7 @@ func runSize(ctx context.Context, o options, opened []paths.Path, failed []bool,
 				o.tolerate(kind.Name, err)
 				failed[i] = true
 			} else {
-				taken[i] = o.measure.sample(r, size)
+				taken[i] = o.measure.makeSample(r, size)
 			}
 			p.stepDone()
 		}

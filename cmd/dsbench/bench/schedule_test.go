@@ -115,7 +115,7 @@ func printAll(t *testing.T, w io.Writer, o options, m result.Machine) error {
 	return errors.Join(runAll(t.Context(), o, m, out.printRows, quiet(o)), out.finishTable())
 }
 
-func quiet(o options) *progress { return newProgress(io.Discard, o.measurements(), 0) }
+func quiet(o options) *progress { return newProgress(io.Discard, o.countMeasurements(), 0) }
 
 func TestRunAllInterleaves(t *testing.T) {
 	var log []string

@@ -24,8 +24,8 @@ type printer struct {
 	noisy []string // figures that should not be believed
 }
 
-// head writes what comes before the first row.
-func (s *printer) head(b *strings.Builder, d coredist.Distance) {
+// writeHead writes what comes before the first row.
+func (s *printer) writeHead(b *strings.Builder, d coredist.Distance) {
 	s.begun = true
 	o := s.o
 	what := o.measure.title + " " + display.Count(o.streams, "connection")
@@ -44,7 +44,7 @@ func (s *printer) head(b *strings.Builder, d coredist.Distance) {
 	result.Wrap(b, s.m.String()+".")
 	result.Wrap(b, "CPUs "+d.String()+".")
 	b.WriteByte('\n')
-	s.table = result.NewTable("  ", s.columns()...)
+	s.table = result.NewTable("  ", s.tableColumns()...)
 	s.table.Head(b)
 }
 
@@ -53,11 +53,11 @@ func (s *printer) printRows(rows []result.Row) error {
 	var b strings.Builder
 	if s.o.json {
 		_ = result.WriteLines(&b, rows) // a builder takes all
-		return s.write(b.String())
+		return s.writeText(b.String())
 	}
 	for _, r := range rows {
 		if !s.begun {
-			s.head(&b, r.Distance)
+			s.writeHead(&b, r.Distance)
 			s.cores = r.Cores
 		}
 		if r.Cores != s.cores {
@@ -70,7 +70,7 @@ func (s *printer) printRows(rows []result.Row) error {
 			s.noisy = append(s.noisy, fmt.Sprintf("%s at %s (%s)", r.Path, display.Count(r.Size, "byte"), display.Percent(r.Spread)))
 		}
 	}
-	return s.write(b.String())
+	return s.writeText(b.String())
 }
 
 func (s *printer) finishTable() error {
@@ -88,11 +88,11 @@ func (s *printer) finishTable() error {
 		result.Wrap(&b, fmt.Sprintf("Noisy (!): %s: %s. Something else used the machine: "+
 			"repeat it when that is quiet, or with more or longer runs.", result.NoiseText(), strings.Join(s.noisy, ", ")))
 	}
-	return s.write(b.String())
+	return s.writeText(b.String())
 }
 
-// columns are those of the measure, as result.NewTable takes them.
-func (s *printer) columns() []string {
+// tableColumns are those of the measure, as result.NewTable takes them.
+func (s *printer) tableColumns() []string {
 	width := 9
 	for _, k := range s.o.paths {
 		width = max(width, len(k.Name))
@@ -117,7 +117,7 @@ func (s *printer) columns() []string {
 	return append(columns, "p99 8", "p99.9 8", "max=longest 8")
 }
 
-func (s *printer) write(text string) error {
+func (s *printer) writeText(text string) error {
 	if _, err := io.WriteString(s.w, text); err != nil {
 		return fmt.Errorf("writing the results: %w", err)
 	}

@@ -22,7 +22,7 @@ func TestTableGolden(t *testing.T) {
 func TestTableRest(t *testing.T) {
 	o := fakeOptions("pingpong", examplePaths()...)
 	o.runs, o.sizes, o.rest = 5, []int{64}, 20*time.Millisecond
-	if got := o.spec(64).Rest; got != o.rest {
+	if got := o.specOf(64).Rest; got != o.rest {
 		t.Errorf("a path is measured with %v of rest, want %v", got, o.rest)
 	}
 	for _, tt := range []struct {

@@ -73,8 +73,8 @@ func invalid(format string, args ...any) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...), "")
 }
 
-// program returns the path of exn-tun.
-func (c *config) program() (string, error) {
+// programPath returns the path of exn-tun.
+func (c *config) programPath() (string, error) {
 	if c.ExnTun != "" {
 		return exec.LookPath(c.ExnTun)
 	}
@@ -90,8 +90,8 @@ func (c *config) program() (string, error) {
 	return path, nil
 }
 
-// where returns the flags that select the fabric.
-func (c *config) where() (args []string) {
+// fabricFlags returns the flags that select the fabric.
+func (c *config) fabricFlags() (args []string) {
 	if c.Fabric != "" {
 		args = append(args, "--fabric", c.Fabric)
 	}
@@ -107,7 +107,7 @@ func (c *config) upArgs(netns, ifname string, ips []*types100.IPConfig) []string
 	if c.File != "" {
 		args = append(args, "--config", c.File)
 	}
-	args = append(args, c.where()...)
+	args = append(args, c.fabricFlags()...)
 	args = append(args, "--netns", netns, "--interface", ifname)
 	if c.MTU != 0 {
 		args = append(args, "--mtu", strconv.Itoa(c.MTU))

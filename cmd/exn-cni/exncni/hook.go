@@ -74,10 +74,10 @@ func runHook(in io.Reader, out io.Writer) error {
 // wantsDirect reports whether a container asks for direct sockets.
 func wantsDirect(spec map[string]json.RawMessage) (bool, error) {
 	var annotations map[string]string
-	if err := field(spec, "annotations", &annotations); err != nil {
+	if err := readField(spec, "annotations", &annotations); err != nil {
 		return false, err
 	}
-	env, _, err := environment(spec)
+	env, _, err := processEnvironment(spec)
 	if err != nil {
 		return false, err
 	}
@@ -97,7 +97,7 @@ func hasMusl(spec map[string]json.RawMessage) bool {
 	var root struct {
 		Path string `json:"path"`
 	}
-	if err := field(spec, "root", &root); err != nil || root.Path == "" {
+	if err := readField(spec, "root", &root); err != nil || root.Path == "" {
 		return false
 	}
 	has := func(pattern string) bool {
@@ -107,15 +107,15 @@ func hasMusl(spec map[string]json.RawMessage) bool {
 	return has("lib/ld-musl-*.so.1") && !has("lib*/ld-linux*.so.*")
 }
 
-// environment returns the environment of a container's process, and the process object.
-func environment(spec map[string]json.RawMessage) (env []string, process map[string]json.RawMessage, err error) {
-	if err := field(spec, "process", &process); err != nil {
+// processEnvironment returns the environment of a container's process, and the process object.
+func processEnvironment(spec map[string]json.RawMessage) (env []string, process map[string]json.RawMessage, err error) {
+	if err := readField(spec, "process", &process); err != nil {
 		return nil, nil, err
 	}
-	return env, process, field(process, "env", &env)
+	return env, process, readField(process, "env", &env)
 }
 
-func field(object map[string]json.RawMessage, name string, to any) error {
+func readField(object map[string]json.RawMessage, name string, to any) error {
 	raw, ok := object[name]
 	if !ok {
 		return nil
@@ -136,7 +136,7 @@ type mount struct {
 // addDirect gives a container the library, the brokers' sockets, and the environment
 // that loads the library.
 func addDirect(spec map[string]json.RawMessage, library string) error {
-	env, process, err := environment(spec)
+	env, process, err := processEnvironment(spec)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func addDirect(spec map[string]json.RawMessage, library string) error {
 		return errors.New("config.json has no process")
 	}
 	var mounts []json.RawMessage
-	if err := field(spec, "mounts", &mounts); err != nil {
+	if err := readField(spec, "mounts", &mounts); err != nil {
 		return err
 	}
 	for _, m := range []mount{
@@ -157,7 +157,7 @@ func addDirect(spec map[string]json.RawMessage, library string) error {
 		}
 		mounts = append(mounts, b)
 	}
-	if process["env"], err = json.Marshal(preloaded(env)); err != nil {
+	if process["env"], err = json.Marshal(withPreload(env)); err != nil {
 		return err
 	}
 	if spec["process"], err = json.Marshal(process); err != nil {
@@ -167,8 +167,8 @@ func addDirect(spec map[string]json.RawMessage, library string) error {
 	return err
 }
 
-// preloaded returns env with the library in front of those of LD_PRELOAD.
-func preloaded(env []string) []string {
+// withPreload returns env with the library in front of those of LD_PRELOAD.
+func withPreload(env []string) []string {
 	const name = "LD_PRELOAD="
 	env = slices.Clone(env)
 	for i, v := range env {

@@ -45,7 +45,7 @@ func startNode(r *record, path, program string, args []string) error {
 		return err
 	}
 	r.PID = cmd.Process.Pid
-	err = r.update(path)
+	err = r.updateFile(path)
 	if err == nil {
 		err = waitUp(out)
 	}
@@ -53,7 +53,7 @@ func startNode(r *record, path, program string, args []string) error {
 		err = r.findNode()
 	}
 	if err == nil {
-		err = r.update(path)
+		err = r.updateFile(path)
 	}
 	if err == nil {
 		return cmd.Process.Release()
@@ -108,9 +108,9 @@ func (r *record) findNode() error {
 	return fmt.Errorf("process %d is up, but is not a node in %s", r.PID, r.Dir)
 }
 
-// describe returns the description of r's node in the fabric's directory, and whether the node
-// is up.
-func (r *record) describe() (emp.Description, bool, error) {
+// nodeDescription returns the description of r's node in the fabric's directory, and whether the
+// node is up.
+func (r *record) nodeDescription() (emp.Description, bool, error) {
 	nodes, err := control.Nodes(r.Dir)
 	if err != nil {
 		return emp.Description{}, false, err
@@ -123,9 +123,9 @@ func (r *record) describe() (emp.Description, bool, error) {
 	return emp.Description{}, false, nil
 }
 
-// status asks r's node.
-func (r *record) status() (*control.Status, error) {
-	d, up, err := r.describe()
+// nodeStatus asks r's node.
+func (r *record) nodeStatus() (*control.Status, error) {
+	d, up, err := r.nodeDescription()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func stopNode(r *record) error {
 	if r.PID == 0 {
 		return nil
 	}
-	d, up, err := r.describe()
+	d, up, err := r.nodeDescription()
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ import (
 var versions = version.PluginSupports("0.4.0", "1.0.0", "1.1.0")
 
 // funcs are the plugin's answers to the runtime.
-var funcs = skel.CNIFuncs{Add: addInterface, Del: del, Check: checkInterface, Status: status, GC: collect}
+var funcs = skel.CNIFuncs{Add: addInterface, Del: del, Check: checkInterface, Status: checkStatus, GC: collectGarbage}
 
 // addInterface gives a container an interface: addresses from the IPAM plugin, then a node.
 func addInterface(a *skel.CmdArgs) (err error) {
@@ -42,7 +42,7 @@ func addInterface(a *skel.CmdArgs) (err error) {
 	if err := checkNetNS(a.Netns); err != nil {
 		return err
 	}
-	program, err := c.program()
+	program, err := c.programPath()
 	if err != nil {
 		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 	}
@@ -84,7 +84,7 @@ func addInterface(a *skel.CmdArgs) (err error) {
 	if err := startNode(r, path, program, c.upArgs(a.Netns, a.IfName, result.IPs)); err != nil {
 		return err
 	}
-	s, err := r.status()
+	s, err := r.nodeStatus()
 	if err != nil {
 		return errors.Join(err, stopNode(r))
 	}
@@ -179,7 +179,7 @@ func del(a *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := detach(c.recordPath(a.ContainerID, a.IfName), nil); err != nil {
+	if err := detachRecord(c.recordPath(a.ContainerID, a.IfName), nil); err != nil {
 		return err
 	}
 	if c.IPAM.Type == "" {
@@ -205,9 +205,9 @@ func (c *config) ofIPAM(err error) error {
 	return types.NewError(code, fmt.Sprintf("ipam plugin %s: %s", c.IPAM.Type, e.Msg), e.Details)
 }
 
-// detach ends the node of a record, gives back its addresses by free, unless that is nil, and
+// detachRecord ends the node of a record, gives back its addresses by free, unless that is nil, and
 // removes the record.
-func detach(path string, free func(*record) error) error {
+func detachRecord(path string, free func(*record) error) error {
 	r, err := readRecord(path)
 	if err != nil || r == nil {
 		return err
@@ -254,7 +254,7 @@ func checkInterface(a *skel.CmdArgs) error {
 	if r == nil {
 		return types.NewError(types.ErrUnknownContainer, fmt.Sprintf("%s of container %s is not attached", a.IfName, a.ContainerID), "")
 	}
-	s, err := r.status()
+	s, err := r.nodeStatus()
 	if err != nil {
 		return err
 	}
@@ -279,13 +279,13 @@ func checkInterface(a *skel.CmdArgs) error {
 	return c.ofIPAM(invoke.DelegateCheck(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
-// status says whether ADD can work.
-func status(a *skel.CmdArgs) error {
+// checkStatus says whether ADD can work.
+func checkStatus(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
 		return err
 	}
-	if _, err := c.program(); err != nil {
+	if _, err := c.programPath(); err != nil {
 		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 	}
 	if err := tun.Supported(); err != nil {
@@ -306,8 +306,8 @@ func status(a *skel.CmdArgs) error {
 	return c.ofIPAM(invoke.DelegateStatus(context.Background(), c.IPAM.Type, a.StdinData, nil))
 }
 
-// collect detaches the interfaces that the runtime does not know any more.
-func collect(a *skel.CmdArgs) error {
+// collectGarbage detaches the interfaces that the runtime does not know any more.
+func collectGarbage(a *skel.CmdArgs) error {
 	c, err := parseConfig(a.StdinData)
 	if err != nil {
 		return err
@@ -316,16 +316,16 @@ func collect(a *skel.CmdArgs) error {
 	for _, v := range c.ValidAttachments {
 		valid[c.recordPath(v.ContainerID, v.IfName)] = true
 	}
-	paths, err := c.records()
+	paths, err := c.recordPaths()
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
 		if !valid[path] {
-			err = errors.Join(err, detach(path, func(r *record) error { return c.freeAddresses(r, a.StdinData) }))
+			err = errors.Join(err, detachRecord(path, func(r *record) error { return c.freeAddresses(r, a.StdinData) }))
 		}
 	}
-	if c.IPAM.Type == "" || !speaks(c.CNIVersion) {
+	if c.IPAM.Type == "" || !hasStatus(c.CNIVersion) {
 		return err
 	}
 	if old := c.ipamSpeaks(types.ErrIncompatibleCNIVersion); old != nil {
@@ -358,8 +358,8 @@ func (c *config) ipamSpeaks(code uint) error {
 	return types.NewError(code, fmt.Sprintf("ipam plugin %s does not speak version %s: %s", c.IPAM.Type, c.CNIVersion, advice), "")
 }
 
-// speaks reports whether a version of the specification has STATUS and GC.
-func speaks(v string) bool {
+// hasStatus reports whether a version of the specification has STATUS and GC.
+func hasStatus(v string) bool {
 	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")
 	return err == nil && ok
 }

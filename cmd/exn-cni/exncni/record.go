@@ -53,8 +53,8 @@ func (r *record) writeNew(path string) error {
 	return err
 }
 
-// update replaces a record as a whole.
-func (r *record) update(path string) error {
+// updateFile replaces a record as a whole.
+func (r *record) updateFile(path string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -93,8 +93,8 @@ func removeRecord(path string) error {
 // logPath returns the name of the file that exn-tun's messages go to.
 func logPath(path string) string { return strings.TrimSuffix(path, recordSuffix) + ".log" }
 
-// records returns the paths of all records of a network.
-func (c *config) records() ([]string, error) {
+// recordPaths returns the paths of all records of a network.
+func (c *config) recordPaths() ([]string, error) {
 	dir := filepath.Join(c.Records, c.Name)
 	names, err := fs.Glob(os.DirFS(dir), "*"+recordSuffix) // dir may have a * or [ in its name
 	for i, name := range names {

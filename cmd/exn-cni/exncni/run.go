@@ -48,7 +48,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return runPlugin(stdin, stdout, stderr)
 	}
 	out := cli.NewOutput(stdout)
-	return report(stderr, out.Check(run(args, stdin, out)))
+	return reportError(stderr, out.Check(run(args, stdin, out)))
 }
 
 func run(args []string, stdin io.Reader, stdout io.Writer) error {
@@ -81,7 +81,7 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	return nil
 }
 
-func report(stderr io.Writer, err error) int {
+func reportError(stderr io.Writer, err error) int {
 	return cli.Report(stderr, "exn-cni", err, cli.ExitFailure)
 }
 
@@ -107,10 +107,10 @@ func runPlugin(stdin io.Reader, stdout, stderr io.Writer) int {
 	e.Msg, e.Details = cli.Text(errors.New(e.Msg)), cli.Text(errors.New(e.Details))
 	b, err := json.MarshalIndent(failure{versionOf(netconf), e}, "", "    ")
 	if err != nil {
-		return report(stderr, err)
+		return reportError(stderr, err)
 	}
 	if _, err := stdout.Write(append(b, '\n')); err != nil {
-		return report(stderr, err)
+		return reportError(stderr, err)
 	}
 	return cli.ExitFailure
 }

@@ -50,12 +50,12 @@ func creditTables(w io.Writer, credits, packets int) error {
 	fmt.Fprintln(t, "NOPs\tpackets\tdata Gbit/s\tlink\tback\tmean credits\tout ns\tin ns")
 	for _, b := range bulks {
 		for _, p := range payloads {
-			r, err := credit.Run(posted(p, b, credits, packets))
+			r, err := credit.Run(postedSender(p, b, credits, packets))
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(t, "%d\t%d\t%.2f\t%s\t%s\t%.1f\t%.0f\t%.0f\n",
-				b, p, r.GoodputGbps, percent(r.UseGbps), percent(r.ReturnGbps), r.Credits, r.OutNs, r.InNs)
+				b, p, r.GoodputGbps, formatPercent(r.UseGbps), formatPercent(r.ReturnGbps), r.Credits, r.OutNs, r.InNs)
 		}
 	}
 	fmt.Fprintf(t, "\nData in Gbit/s by credits, %d packets in a frame:\nNOPs", poolPayload)
@@ -65,7 +65,7 @@ func creditTables(w io.Writer, credits, packets int) error {
 	for _, b := range bulks {
 		fmt.Fprintf(t, "\n%d", b)
 		for _, n := range pools {
-			c := posted(poolPayload, b, n, packets)
+			c := postedSender(poolPayload, b, n, packets)
 			if c.Verify() != nil { // too few for a full frame and a full bulk
 				fmt.Fprint(t, "\t-")
 				continue
@@ -78,7 +78,7 @@ func creditTables(w io.Writer, credits, packets int) error {
 		}
 	}
 	fmt.Fprintln(t, "\n\nWhere nobody takes posted packets from the receiver:\nchannel\tpackets\ttaken")
-	c := posted(poolPayload, bulks[1], credits, packets)
+	c := postedSender(poolPayload, bulks[1], credits, packets)
 	for v := range credit.VCs {
 		c.Packets[v] = packets
 	}
@@ -95,14 +95,14 @@ func creditTables(w io.Writer, credits, packets int) error {
 	return t.Flush()
 }
 
-// posted is a sender of posted packets.
-func posted(payload, bulk, credits, packets int) credit.Config {
+// postedSender is a sender of posted packets.
+func postedSender(payload, bulk, credits, packets int) credit.Config {
 	c := credit.Config{Payload: payload, Bulk: bulk, Credits: credits}
 	c.Packets[credit.Posted] = packets
 	return c
 }
 
-func percent(gbps float64) string { return display.Percent(gbps * 1e9 / credit.LinkRate) }
+func formatPercent(gbps float64) string { return display.Percent(gbps * 1e9 / credit.LinkRate) }
 
 func printParts(w io.Writer, title string, all []credit.Part) {
 	fmt.Fprintf(w, "\n%s:\n", title)

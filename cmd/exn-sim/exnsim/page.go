@@ -44,7 +44,7 @@ type pageRun struct {
 	Relative   float64
 }
 
-func page(w io.Writer, scenario string, all []outcome) error {
+func writePage(w io.Writer, scenario string, all []outcome) error {
 	bars := svgplot.Bars{Title: "Largest load of a link", Desc: "One bar for each run", X: svgplot.Axis{Label: "Largest load, relative to run 1"}}
 	data := struct {
 		Scenario, Fault string
@@ -52,7 +52,7 @@ func page(w io.Writer, scenario string, all []outcome) error {
 		Chart           template.HTML
 	}{Scenario: scenario}
 	for i, o := range all {
-		r := relative(all, o)
+		r := relativeLoad(all, o)
 		data.Runs = append(data.Runs, pageRun{o, o.label, o.dir, o.drawn, r})
 		if i < maxBars {
 			bars.Bars = append(bars.Bars, svgplot.Bar{Name: o.label, Value: r})

@@ -58,23 +58,23 @@ func runScenario(path, dir string, paths bool, stdout, stderr io.Writer) error {
 		if len(runs) > 1 {
 			fmt.Fprintf(stderr, "run %d of %d: %s\n", r.Number, len(runs), r.Label())
 		}
-		o, err := simulate(r, dir, paths)
+		o, err := runOnce(r, dir, paths)
 		if err != nil {
 			return fmt.Errorf("run %d (%s): %w", r.Number, r.Label(), err)
 		}
 		all = append(all, *o)
 	}
-	if err := draw(all); err != nil {
+	if err := drawLoads(all); err != nil {
 		return err
 	}
-	if err := compare(dir, filepath.Base(path), all); err != nil {
+	if err := writeComparison(dir, filepath.Base(path), all); err != nil {
 		return err
 	}
 	return printTable(stdout, all)
 }
 
-// draw draws the loads of all runs on one scale, so that the same load looks the same in each.
-func draw(all []outcome) (err error) {
+// drawLoads draws the loads of all runs on one scale, so that the same load looks the same in each.
+func drawLoads(all []outcome) (err error) {
 	peak := 0.0
 	for _, o := range all {
 		if o.draw != nil {
@@ -89,8 +89,8 @@ func draw(all []outcome) (err error) {
 	return err
 }
 
-// simulate does one run, and writes its files.
-func simulate(r study.Setting, dir string, paths bool) (o *outcome, err error) {
+// runOnce does one run, and writes its files.
+func runOnce(r study.Setting, dir string, paths bool) (o *outcome, err error) {
 	c, err := r.Prepare()
 	if err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func simulate(r study.Setting, dir string, paths bool) (o *outcome, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.summarise(c.Graph, result)
-	return o, o.write(own, c.Graph, result)
+	o.fillSummary(c.Graph, result)
+	return o, o.writeFiles(own, c.Graph, result)
 }
 
 // writePath writes a line: the vertices that a flow visits, by their names.
@@ -135,7 +135,7 @@ func writePath(w io.Writer, g *graph.Graph, job int, f routing.Flow, path []int3
 	fmt.Fprintln(w)
 }
 
-func (o *outcome) summarise(g *graph.Graph, r *study.Result) {
+func (o *outcome) fillSummary(g *graph.Graph, r *study.Result) {
 	o.Stats = r.Stats()
 	if o.Stats.Max > 0 {
 		o.Busiest = g.ChannelName(o.Stats.Busiest)
@@ -150,11 +150,11 @@ func (o *outcome) summarise(g *graph.Graph, r *study.Result) {
 	}
 }
 
-// write writes the files of a run.
-func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
+// writeFiles writes the files of a run.
+func (o *outcome) writeFiles(dir string, g *graph.Graph, r *study.Result) error {
 	err := errors.Join(
-		outfile.Write(filepath.Join(dir, "links.csv"), func(w io.Writer) error { return links(w, g, r.Load) }),
-		outfile.Write(filepath.Join(dir, "jobs.csv"), func(w io.Writer) error { return jobs(w, g, r) }),
+		outfile.Write(filepath.Join(dir, "links.csv"), func(w io.Writer) error { return writeLinks(w, g, r.Load) }),
+		outfile.Write(filepath.Join(dir, "jobs.csv"), func(w io.Writer) error { return writeJobs(w, g, r) }),
 		outfile.Write(filepath.Join(dir, "network.graphml"), func(w io.Writer) error {
 			return g.WriteGraphML(w,
 				graph.Attribute{Name: "load", Value: func(c int32) uint64 { return r.Load.Peak[c] }},
@@ -172,7 +172,7 @@ func (o *outcome) write(dir string, g *graph.Graph, r *study.Result) error {
 	return err
 }
 
-func links(w io.Writer, g *graph.Graph, l *routing.Load) error {
+func writeLinks(w io.Writer, g *graph.Graph, l *routing.Load) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"from", "to", "capacity", "load", "relative", "total", "flows"}) // Error has it
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
@@ -187,7 +187,7 @@ func links(w io.Writer, g *graph.Graph, l *routing.Load) error {
 	return c.Error()
 }
 
-func jobs(w io.Writer, g *graph.Graph, r *study.Result) error {
+func writeJobs(w io.Writer, g *graph.Graph, r *study.Result) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"job", "name", "submit", "start", "end", "hosts", "first_host", "flows", "bytes", "imbalance"})
 	for i, j := range r.Records {
@@ -201,8 +201,8 @@ func jobs(w io.Writer, g *graph.Graph, r *study.Result) error {
 	return c.Error()
 }
 
-// compare writes what is about all runs.
-func compare(dir, scenario string, all []outcome) error {
+// writeComparison writes what is about all runs.
+func writeComparison(dir, scenario string, all []outcome) error {
 	return errors.Join(
 		outfile.Write(filepath.Join(dir, "runs.json"), func(w io.Writer) error {
 			e := json.NewEncoder(w)
@@ -210,7 +210,7 @@ func compare(dir, scenario string, all []outcome) error {
 			return e.Encode(all)
 		}),
 		outfile.Write(filepath.Join(dir, "runs.csv"), func(w io.Writer) error { return runsCSV(w, all) }),
-		outfile.Write(filepath.Join(dir, "index.html"), func(w io.Writer) error { return page(w, scenario, all) }))
+		outfile.Write(filepath.Join(dir, "index.html"), func(w io.Writer) error { return writePage(w, scenario, all) }))
 }
 
 func runsCSV(w io.Writer, all []outcome) error {
@@ -219,7 +219,7 @@ func runsCSV(w io.Writer, all []outcome) error {
 	for _, o := range all {
 		f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 		_ = c.Write([]string{
-			strconv.Itoa(o.Number), o.label, o.Network, o.Router, strconv.FormatUint(o.Stats.Max, 10), f(relative(all, o)), f(o.Stats.Mean),
+			strconv.Itoa(o.Number), o.label, o.Network, o.Router, strconv.FormatUint(o.Stats.Max, 10), f(relativeLoad(all, o)), f(o.Stats.Mean),
 			f(o.Stats.StdDev), strconv.FormatUint(o.Stats.MaxFlows, 10), o.Busiest, f(o.Makespan), f(o.Wait), f(o.Imbalance),
 		})
 	}
@@ -227,8 +227,8 @@ func runsCSV(w io.Writer, all []outcome) error {
 	return c.Error()
 }
 
-// relative is the largest load in proportion to that of the first run.
-func relative(all []outcome, o outcome) float64 {
+// relativeLoad is the largest load in proportion to that of the first run.
+func relativeLoad(all []outcome, o outcome) float64 {
 	if all[0].Stats.Max == 0 {
 		return 0
 	}
@@ -247,7 +247,7 @@ func printTable(w io.Writer, all []outcome) error {
 		if writes {
 			end = fmt.Sprintf("\t%.2f\n", o.Imbalance)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f\t%d\t%s\t%gs%s", o.Number, o.label, display.Bytes(o.Stats.Max), relative(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan, end)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f\t%d\t%s\t%gs%s", o.Number, o.label, display.Bytes(o.Stats.Max), relativeLoad(all, o), o.Stats.MaxFlows, o.Busiest, o.Makespan, end)
 	}
 	return t.Flush()
 }

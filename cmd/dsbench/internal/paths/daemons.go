@@ -55,7 +55,7 @@ func (p *daemonPath) Setup(ctx context.Context) error {
 		return err
 	}
 	if p.apart {
-		if err := p.hosts.create(linkCongestion); err != nil {
+		if err := p.hosts.createHosts(linkCongestion); err != nil {
 			return err
 		}
 	}
@@ -119,9 +119,9 @@ func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(
 // vethName is the interface of each.
 const vethName = "veth0"
 
-// create makes them. congestion is the congestion control of their TCP with each other, "" the
-// system's. After a failure only close may be called.
-func (h *hosts) create(congestion string) (err error) {
+// createHosts makes the hosts. congestion is the congestion control of their TCP with each other,
+// "" the system's. After a failure only close may be called.
+func (h *hosts) createHosts(congestion string) (err error) {
 	var veth [2]hostnet.VethEnd
 	for i := range veth {
 		if h[i], err = netns.New(); err != nil {
@@ -161,18 +161,18 @@ type daemonJob struct {
 // linkPort is where the first of two hosts listens.
 const linkPort = 4791
 
-// dir returns the fabric's directory in Tmp: one of its own, which its last node removes.
-func (j daemonJob) dir() string {
+// fabricDir returns the fabric's directory in Tmp: one of its own, which its last node removes.
+func (j daemonJob) fabricDir() string {
 	if j.Host == "" {
 		return filepath.Join(j.Tmp, "fabric")
 	}
 	return filepath.Join(j.Tmp, strconv.Itoa(j.Index))
 }
 
-// config is the node's. ns is the namespace of its exn0.
-func (j daemonJob) config(ns *netns.NS) (daemon.Config, error) {
+// nodeConfig returns the node's configuration. ns is the namespace of its exn0.
+func (j daemonJob) nodeConfig(ns *netns.NS) (daemon.Config, error) {
 	c := daemon.Config{
-		Dir:            j.dir(),
+		Dir:            j.fabricDir(),
 		Addrs:          []netip.Prefix{node.Addr4(j.Index), node.Addr6(j.Index)},
 		MTU:            j.Node.MTU,
 		NetNS:          ns.Path(),
@@ -194,8 +194,8 @@ func (j daemonJob) config(ns *netns.NS) (daemon.Config, error) {
 	return c, c.Direct.Set(rules.Fabric)
 }
 
-// namespace is that of the node's exn0.
-func (j daemonJob) namespace() (*netns.NS, error) {
+// nodeNamespace returns the namespace of the node's exn0.
+func (j daemonJob) nodeNamespace() (*netns.NS, error) {
 	if j.Host != "" {
 		return netns.Open(j.Host)
 	}
@@ -206,12 +206,12 @@ func (j daemonJob) namespace() (*netns.NS, error) {
 func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, error) {
 	// Fails while the other node is there; dsbench itself may have been killed.
 	defer os.Remove(j.Tmp)
-	ns, err := j.namespace()
+	ns, err := j.nodeNamespace()
 	if err != nil {
 		return nil, err
 	}
 	defer ns.Close()
-	cfg, err := j.config(ns)
+	cfg, err := j.nodeConfig(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -235,12 +235,12 @@ func runDaemon(ctx context.Context, j daemonJob, note func(any) error) (any, err
 
 // hasLink reports whether the node has a link to the other one.
 func (j daemonJob) hasLink() (bool, error) {
-	nodes, err := control.Nodes(j.dir())
+	nodes, err := control.Nodes(j.fabricDir())
 	if err != nil {
 		return false, err
 	}
 	for _, n := range nodes {
-		s, err := control.StatusOf(j.dir(), n)
+		s, err := control.StatusOf(j.fabricDir(), n)
 		if err != nil {
 			return false, err
 		}

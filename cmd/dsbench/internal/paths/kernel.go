@@ -82,7 +82,7 @@ func newVeth(NodeConfig) Path { return &vethPath{} }
 func (p *vethPath) Info() Info { return Info{MTU: p.mtu} }
 
 func (p *vethPath) Setup(context.Context) error {
-	if err := p.hosts.create(""); err != nil {
+	if err := p.hosts.createHosts(""); err != nil {
 		return err
 	}
 	host, err := hostnet.Open(p.hosts[0])

@@ -56,7 +56,7 @@ func newNodePath(cfg NodeConfig) nodePath {
 }
 
 // Info implements Path.
-func (p *nodePath) Info() Info { return p.cfg.info(p.mtu) }
+func (p *nodePath) Info() Info { return p.cfg.infoOf(p.mtu) }
 
 // makeTmp makes the directory.
 func (p *nodePath) makeTmp() (err error) {

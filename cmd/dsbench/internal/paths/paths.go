@@ -46,8 +46,8 @@ type NodeConfig struct {
 	Coalesce       napi.Coalesce `json:"coalesce"`
 }
 
-// info returns what a figure over nodes with this configuration depends on.
-func (c NodeConfig) info(mtu int) Info {
+// infoOf returns what a figure over nodes with this configuration depends on.
+func (c NodeConfig) infoOf(mtu int) Info {
 	return Info{MTU: mtu, NoFastPath: c.NoFastPath, RxMode: c.Mode.String(), Coalesce: CoalesceString(c.Coalesce)}
 }
 

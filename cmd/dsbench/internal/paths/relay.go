@@ -77,7 +77,7 @@ func runRelay(ctx context.Context, cfg NodeConfig, note func(any) error) (_ any,
 		return nil, err
 	}
 	runtime.LockOSThread()
-	return struct{}{}, relay(stop, [2]*tun.Device{ends[0].dev, ends[1].dev})
+	return struct{}{}, relayPackets(stop, [2]*tun.Device{ends[0].dev, ends[1].dev})
 }
 
 func (e *relayEnd) open(i, size int) (up nodeUp, err error) {
@@ -113,9 +113,9 @@ func (e *relayEnd) close() (err error) {
 	return err
 }
 
-// relay passes packets on, with their virtio-net headers, until stop is readable. All
+// relayPackets passes packets on, with their virtio-net headers, until stop is readable. All
 // go through one buffer, which stays in the cache.
-func relay(stop int, devs [2]*tun.Device) error {
+func relayPackets(stop int, devs [2]*tun.Device) error {
 	buf := make([]byte, tun.BufferLen)
 	fds := []unix.PollFd{
 		{Fd: int32(devs[0].Fd()), Events: unix.POLLIN},

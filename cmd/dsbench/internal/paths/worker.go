@@ -22,23 +22,23 @@ const (
 func WorkerOf(command string) func(in io.Reader, out io.Writer) error {
 	switch command {
 	case tcpbench.WorkerCommand:
-		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exit) }
+		return func(in io.Reader, out io.Writer) error { return tcpbench.RunWorker(in, out, exitWorker) }
 	case nodeCommand:
-		return work(runNodes)
+		return newWorker(runNodes)
 	case relayCommand:
-		return work(runRelay)
+		return newWorker(runRelay)
 	case daemonCommand:
-		return work(runDaemon)
+		return newWorker(runDaemon)
 	case brokerCommand:
-		return work(runBroker)
+		return newWorker(runBroker)
 	}
 	return nil
 }
 
-// exit ends a worker whose standard input has ended: dsbench has, or its interest.
-func exit() { os.Exit(1) }
+// exitWorker ends a worker whose standard input has ended: dsbench has, or its interest.
+func exitWorker() { os.Exit(1) }
 
-// work returns a worker that does jobs by run.
-func work[Job any](run func(context.Context, Job, func(any) error) (any, error)) func(io.Reader, io.Writer) error {
+// newWorker returns a worker that does jobs by run.
+func newWorker[Job any](run func(context.Context, Job, func(any) error) (any, error)) func(io.Reader, io.Writer) error {
 	return func(in io.Reader, out io.Writer) error { return worker.Run(in, out, run) }
 }

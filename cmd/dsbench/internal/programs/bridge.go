@@ -51,7 +51,7 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := served(all); n > 0 {
+	if n := countServed(all); n > 0 {
 		return nil, errors.New("exn-tun agent runs on this host: end it, as the control is without one")
 	}
 	b = &bridge{}
@@ -69,7 +69,7 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 	if b.hub, err = netns.New(); err != nil {
 		return b, err
 	}
-	if err := b.ip(ctx, b.hub, "link add br0 type bridge", "link set br0 up"); err != nil {
+	if err := b.runIP(ctx, b.hub, "link add br0 type bridge", "link set br0 up"); err != nil {
 		return b, err
 	}
 	for i := range sites {
@@ -80,8 +80,8 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 		b.sites[i] = n
 		port := fmt.Sprint("v", int(i))
 		if err := errors.Join(
-			b.ip(ctx, b.hub, "link add "+port+" type veth peer name eth0 netns "+n.Path(), "link set "+port+" master br0 up"),
-			b.ip(ctx, n, "link set lo up", "addr add "+i.bridgeAddr()+"/24 dev eth0", "link set eth0 up")); err != nil {
+			b.runIP(ctx, b.hub, "link add "+port+" type veth peer name eth0 netns "+n.Path(), "link set "+port+" master br0 up"),
+			b.runIP(ctx, n, "link set lo up", "addr add "+i.bridgeAddr()+"/24 dev eth0", "link set eth0 up")); err != nil {
 			return b, err
 		}
 		// Connections of one request leave ports behind, which wait for a minute.
@@ -98,8 +98,8 @@ func newBridge(ctx context.Context) (b *bridge, err error) {
 	return b, nil
 }
 
-// ip runs ip(8) in a namespace.
-func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error {
+// runIP runs ip(8) in a namespace.
+func (b *bridge) runIP(ctx context.Context, n *netns.NS, commands ...string) error {
 	for _, c := range commands {
 		if _, _, err := measure.Output(ctx, exec.CommandContext(ctx, "ip", strings.Fields(c)...), n.Start); err != nil {
 			return fmt.Errorf("ip %s: %w", c, err)
@@ -108,8 +108,8 @@ func (b *bridge) ip(ctx context.Context, n *netns.NS, commands ...string) error 
 	return nil
 }
 
-// served counts the namespaces that an agent serves.
-func served(all []*control.Sockets) (n int) {
+// countServed counts the namespaces that an agent serves.
+func countServed(all []*control.Sockets) (n int) {
 	for _, s := range all {
 		if s.Direct != nil {
 			n++
@@ -128,7 +128,7 @@ func (b *bridge) startAgent(ctx context.Context, exnTun string, group *cgroup) (
 	}
 	return measure.Await(ctx, "exn-tun agent serves the namespaces", func() error {
 		all, err := control.Brokers()
-		if n := served(all); err == nil && n <= int(sites) {
+		if n := countServed(all); err == nil && n <= int(sites) {
 			err = fmt.Errorf("it serves %d of them and its own", n)
 		}
 		return err
@@ -165,8 +165,8 @@ func (e *end) runInSite(at site, f func() error) error {
 	return e.bridge.sites[at].Do(f)
 }
 
-// launch returns what starts a program at a site, in the group of its path.
-func (e *end) launch(at site) func(*exec.Cmd) error {
+// launchAt returns what starts a program at a site, in the group of its path.
+func (e *end) launchAt(at site) func(*exec.Cmd) error {
 	if e.bridge == nil {
 		return (*exec.Cmd).Start
 	}

@@ -84,17 +84,17 @@ func (e *end) startServer(ctx context.Context) error {
 	if e.server, err = e.startAndWait(ctx, at, e.asUser(e.p.server), net.JoinHostPort(e.host, e.port)); err != nil {
 		return err
 	}
-	return e.prepare(ctx)
+	return e.prepareServer(ctx)
 }
 
-// prepare runs what a listening server needs, again while it is starting up.
-func (e *end) prepare(ctx context.Context) error {
+// prepareServer runs what a listening server needs, again while it is starting up.
+func (e *end) prepareServer(ctx context.Context) error {
 	if e.p.prepare == "" {
 		return nil
 	}
 	for end := time.Now().Add(measure.StartTime); ; time.Sleep(50 * time.Millisecond) {
 		argv := e.splitLine(e.p.prepare)
-		out, said, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), e.launch(clientSite))
+		out, said, err := measure.Output(ctx, exec.CommandContext(ctx, argv[0], argv[1:]...), e.launchAt(clientSite))
 		if err == nil {
 			return nil
 		}
@@ -120,8 +120,8 @@ func (e *end) freePort(at site, host string) (port string, err error) {
 // startAndWait starts a server and waits until it listens. It returns the server also with an
 // error, if it runs.
 func (e *end) startAndWait(ctx context.Context, at site, argv []string, addr string) (*measure.Program, error) {
-	cmd := e.command(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv)
-	s, err := measure.Start(argv[0], cmd, e.launch(at))
+	cmd := e.makeCommand(ctx, e.cpus.Server, e.direct && !e.p.plainPeer, "", argv)
+	s, err := measure.Start(argv[0], cmd, e.launchAt(at))
 	if err != nil {
 		return nil, err
 	}
@@ -179,13 +179,13 @@ func (e *end) runClient(ctx context.Context) (s sample, err error) {
 	if e.bridge != nil && e.p.bridgeClient != "" {
 		line = e.p.bridgeClient
 	}
-	cmd := e.command(ctx, e.cpus.Client, e.direct, report, e.splitLine(line))
+	cmd := e.makeCommand(ctx, e.cpus.Client, e.direct, report, e.splitLine(line))
 	before, err := e.group.cpuTime()
 	if err != nil {
 		return s, err
 	}
 	begin := time.Now()
-	stdout, stderr, err := measure.Output(ctx, cmd, e.launch(clientSite))
+	stdout, stderr, err := measure.Output(ctx, cmd, e.launchAt(clientSite))
 	elapsed := time.Since(begin)
 	if err != nil {
 		return s, err
@@ -211,9 +211,9 @@ func (e *end) runClient(ctx context.Context) (s sample, err error) {
 	return s, err
 }
 
-// command makes the command of a program: under exn-run if it is to be direct, bound
+// makeCommand makes the command of a program: under exn-run if it is to be direct, bound
 // to a CPU if the measure says so, killed with its children when ctx ends.
-func (e *end) command(ctx context.Context, cpu int, direct bool, report string, argv []string) *exec.Cmd {
+func (e *end) makeCommand(ctx context.Context, cpu int, direct bool, report string, argv []string) *exec.Cmd {
 	if direct {
 		run := []string{e.o.exnRun}
 		if e.bridge == nil {

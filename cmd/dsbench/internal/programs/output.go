@@ -39,12 +39,12 @@ func (o output) parseFigures(stdout string) (s sample, err error) {
 		return s, err
 	}
 	s.value /= cmp.Or(o.per, 1)
-	s.p50, s.p99 = o.microseconds(o.p50, stdout), o.microseconds(o.p99, stdout)
+	s.p50, s.p99 = o.findMicroseconds(o.p50, stdout), o.findMicroseconds(o.p99, stdout)
 	return s, nil
 }
 
-// microseconds finds a time; 0: the client does not say it.
-func (o output) microseconds(pattern, stdout string) float64 {
+// findMicroseconds finds a time; 0: the client does not say it.
+func (o output) findMicroseconds(pattern, stdout string) float64 {
 	if pattern == "" {
 		return 0
 	}

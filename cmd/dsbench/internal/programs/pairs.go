@@ -42,8 +42,8 @@ type Pair struct {
 	times func(*end) (p50, p99 float64, err error)
 }
 
-// like is another measure by nearly the same programs.
-func (p Pair) like(name, about string, change func(*Pair)) Pair {
+// variant returns another measure by nearly the same programs.
+func (p Pair) variant(name, about string, change func(*Pair)) Pair {
 	p.Name, p.about = name, about
 	change(&p)
 	return p
@@ -125,13 +125,13 @@ func allPairs() []Pair {
 	}
 	return []Pair{
 		iperf,
-		iperf.like("iperf3-4", "four streams, wherever the scheduler puts them", func(p *Pair) { p.streams, p.bound, p.client = 4, false, p.client+" -P 4" }),
+		iperf.variant("iperf3-4", "four streams, wherever the scheduler puts them", func(p *Pair) { p.streams, p.bound, p.client = 4, false, p.client+" -P 4" }),
 		sockperf,
-		sockperf.like("sockperf-one-cpu", "the same, both ends on one CPU", func(p *Pair) {
+		sockperf.variant("sockperf-one-cpu", "the same, both ends on one CPU", func(p *Pair) {
 			p.oneCPU, p.client = true, strings.TrimSuffix(p.client, " --mps=20000000")
 		}),
 		redis, nginx, pgbench,
-		iperf.like("iperf3-plain-peer", "the same against a server without exn-run", func(p *Pair) { p.plainPeer = true }),
+		iperf.variant("iperf3-plain-peer", "the same against a server without exn-run", func(p *Pair) { p.plainPeer = true }),
 		{
 			Name: "caddy-hey", about: "Caddy serves 1 KiB over 8 keep-alive connections", unit: "1/s", size: 1024, streams: 8,
 			needs: "caddy hey", exnGo: true,
@@ -144,18 +144,18 @@ func allPairs() []Pair {
 			needs: "goecho", exnGo: true, bridged: true,
 			server: "goecho -listen {host}:{port}", client: "goecho -c 8 -t {seconds} {host}:{port}", said: echoSays,
 		},
-		redis.like("redis-reconnect", "a connection for each GET", func(p *Pair) {
+		redis.variant("redis-reconnect", "a connection for each GET", func(p *Pair) {
 			p.named, p.short, p.perSecond, p.faster = true, true, 10000, 1
 			p.client = "redis-benchmark -h {host} -p {port} -c 50 -n {count} -k 0 -t get --csv"
 		}),
-		nginx.like("nginx-close", "a connection for each request of 1 KiB", func(p *Pair) {
+		nginx.variant("nginx-close", "a connection for each request of 1 KiB", func(p *Pair) {
 			p.named, p.short, p.client = true, true, p.client+" -H 'Connection: close'"
 		}),
-		redis.like("redis-cli", "one PING a program: its start, its first connection", func(p *Pair) {
+		redis.variant("redis-cli", "one PING a program: its start, its first connection", func(p *Pair) {
 			p.named, p.short, p.streams, p.needs, p.said = true, true, 1, "redis-server redis-cli", loopSays
 			p.perSecond, p.files, p.client = 0, map[string]string{"loop.sh": redisLoop}, "sh {dir}/loop.sh {host} {port} {seconds}"
 		}),
-		nginx.like("haproxy-nginx", "wrk, HAProxy, nginx: 1 KiB over 50 kept connections", func(p *Pair) {
+		nginx.variant("haproxy-nginx", "wrk, HAProxy, nginx: 1 KiB over 50 kept connections", func(p *Pair) {
 			p.named, p.needs, p.behind, p.server = true, "haproxy nginx wrk", p.server, "haproxy -db -f {dir}/haproxy.cfg"
 			p.files = nginxConf("{backHost}:{backPort}")
 			p.files["haproxy.cfg"] = `global

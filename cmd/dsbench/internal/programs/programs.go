@@ -49,7 +49,7 @@ the agent. A run in which less than 90 % of the bytes were direct fails, but for
 connections of one request.
 
 Measures:
-` + about(),
+` + listMeasures(),
 		Examples: `dsbench programs
     all that are installed, 5 runs of 2 seconds on each path
 dsbench programs --only iperf3,sockperf --runs 10 --json
@@ -82,8 +82,8 @@ const (
 	networkBridge   = "bridge"
 )
 
-// about lists the measures, a line each, for the help text.
-func about() string {
+// listMeasures lists the measures, a line each, for the help text.
+func listMeasures() string {
 	var lines []string
 	for _, p := range allPairs() {
 		about := p.about
@@ -144,8 +144,8 @@ func (o *Options) checkBridge() error {
 	return nil
 }
 
-// chosen are the measures that the options name, or all that suit the network.
-func (o *Options) chosen() []Pair {
+// chosenPairs are the measures that the options name, or all that suit the network.
+func (o *Options) chosenPairs() []Pair {
 	bridge := o.network == networkBridge
 	return slices.DeleteFunc(allPairs(), func(p Pair) bool {
 		if len(o.only) > 0 {
@@ -156,7 +156,7 @@ func (o *Options) chosen() []Pair {
 }
 
 // Pairs are the measures that are taken if none is named.
-func Pairs() []Pair { return new(Options).chosen() }
+func Pairs() []Pair { return new(Options).chosenPairs() }
 
 // pairNames returns those of the measures.
 func pairNames() []string {
@@ -183,7 +183,7 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 		}
 	}
 	measured := 0
-	for _, p := range o.chosen() {
+	for _, p := range o.chosenPairs() {
 		if missing := p.Missing(); missing != "" {
 			fmt.Fprintf(env.Stderr, "dsbench programs: %s is left out: %s\n", p.Name, missing)
 			continue
@@ -209,7 +209,7 @@ func (o *Options) Take(ctx context.Context, env measure.Env) error {
 
 // Measure runs the client alternately on both paths, against a server on each.
 func (p Pair) Measure(ctx context.Context, o Options, m result.Machine, d coredist.Distance) ([]result.Row, error) {
-	samples, at, err := p.samples(ctx, o)
+	samples, at, err := p.takeSamples(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +223,8 @@ type sample struct {
 	cpu      float64 // of all programs and of the agent, microseconds a request; 0: not measured
 }
 
-// samples takes them, by the place of the path, at one distance of the CPUs.
-func (p Pair) samples(ctx context.Context, o Options) (samples map[int][]sample, at coredist.Distance, err error) {
+// takeSamples takes the samples, by the place of the path, at one distance of the CPUs.
+func (p Pair) takeSamples(ctx context.Context, o Options) (samples map[int][]sample, at coredist.Distance, err error) {
 	dir, err := tempdir.New("dsbench-programs")
 	if err != nil {
 		return samples, at, err

@@ -15,8 +15,8 @@ import (
 // Examine runs all checks. Those for what exnet cannot do without come first.
 func Examine(h Host) []Finding {
 	checks := []func(Host) []Finding{
-		kernel, checkMemory, barrier, tunDevice, namespaces, anyNetwork, podman, capabilities, descriptors, mappings, compiler,
-		cpus, governor, realTime, congestion, buffers, listing52, backlog,
+		checkKernel, checkMemory, checkBarrier, tunDevice, checkNamespaces, anyNetwork, checkPodman, checkCapabilities, checkDescriptors, checkMappings, checkCompiler,
+		checkCPUs, checkGovernor, realTime, checkCongestion, checkBuffers, checkListing52, checkBacklog,
 	}
 	var all []Finding
 	for _, c := range checks {
@@ -30,9 +30,9 @@ func oneFinding(f Finding) []Finding { return []Finding{f} }
 // Kernel versions: SO_NETNS_COOKIE came with 5.14, the newest that is needed.
 const needMajor, needMinor = 5, 14
 
-func kernel(h Host) []Finding {
+func checkKernel(h Host) []Finding {
 	f := Finding{Check: "kernel", Verdict: OK}
-	release, _ := h.read("proc/sys/kernel/osrelease")
+	release, _ := h.readText("proc/sys/kernel/osrelease")
 	f.Found = release
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
@@ -57,7 +57,7 @@ func checkMemory(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func barrier(h Host) []Finding {
+func checkBarrier(h Host) []Finding {
 	f := Finding{Check: "membarrier", Verdict: OK, Found: "expedited"}
 	if err := h.Membarrier(); err != nil {
 		f.Verdict, f.Found = Note, err.Error()
@@ -84,7 +84,7 @@ func tunDevice(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func namespaces(h Host) []Finding {
+func checkNamespaces(h Host) []Finding {
 	f := Finding{Check: "network namespaces", Verdict: OK, Found: "can be made"}
 	if err := h.Namespace(); err != nil {
 		f.Verdict, f.Found = Warn, err.Error()
@@ -105,7 +105,7 @@ func anyNetwork(h Host) []Finding {
 }
 
 // Podman's own packages only recommend what its networks need.
-func podman(h Host) []Finding {
+func checkPodman(h Host) []Finding {
 	if _, err := h.LookPath("podman"); err != nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func podman(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func capabilities(h Host) []Finding {
+func checkCapabilities(h Host) []Finding {
 	f := Finding{Check: "CAP_NET_ADMIN", Verdict: OK, Found: "yes"}
 	if !h.capable(unix.CAP_NET_ADMIN) {
 		f.Verdict, f.Found = Warn, "no"
@@ -138,7 +138,7 @@ func capabilities(h Host) []Finding {
 // A direct connection has two descriptors: the socket and its doorbell.
 const goodFiles = 65536
 
-func descriptors(h Host) []Finding {
+func checkDescriptors(h Host) []Finding {
 	f := Finding{Check: "descriptors", Verdict: OK, Found: fmt.Sprintf("%d, at most %d", h.Files, h.FilesHard)}
 	if h.Files < goodFiles {
 		f.Verdict = Note
@@ -153,7 +153,7 @@ func descriptors(h Host) []Finding {
 
 const goodMaps = 65530
 
-func mappings(h Host) []Finding {
+func checkMappings(h Host) []Finding {
 	n, ok := h.lastNumber("vm.max_map_count")
 	if !ok {
 		return nil
@@ -166,7 +166,7 @@ func mappings(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func compiler(h Host) []Finding {
+func checkCompiler(h Host) []Finding {
 	f := Finding{Check: "preload library", Verdict: OK}
 	if f.Found = h.Library(); f.Found != "" {
 		return oneFinding(f)
@@ -181,7 +181,7 @@ func compiler(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func cpus(h Host) []Finding {
+func checkCPUs(h Host) []Finding {
 	f := Finding{Check: "CPUs", Verdict: OK, Found: strconv.Itoa(h.CPUs)}
 	if h.CPUs < 2 {
 		f.Verdict, f.Change = Note, "use two CPUs or more"
@@ -190,13 +190,13 @@ func cpus(h Host) []Finding {
 	return oneFinding(f)
 }
 
-// governor checks the CPU governor (thesis, section 5.6.1.2).
-func governor(h Host) []Finding {
+// checkGovernor checks the CPU governor (thesis, section 5.6.1.2).
+func checkGovernor(h Host) []Finding {
 	f := Finding{Check: "CPU governor", Verdict: OK}
 	files, _ := fs.Glob(h.Root, "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor") // the pattern is valid
 	var all []string
 	for _, name := range files {
-		if s, ok := h.read(name); ok && !slices.Contains(all, s) {
+		if s, ok := h.readText(name); ok && !slices.Contains(all, s) {
 			all = append(all, s)
 		}
 	}
@@ -222,7 +222,7 @@ func realTime(h Host) []Finding {
 	return oneFinding(f)
 }
 
-func congestion(h Host) []Finding {
+func checkCongestion(h Host) []Finding {
 	cc, ok := h.sysctl("net.ipv4.tcp_congestion_control")
 	if !ok {
 		return nil
@@ -235,9 +235,9 @@ func congestion(h Host) []Finding {
 	return oneFinding(f)
 }
 
-// buffers checks the sizes of listing 5.2, which suit a long link of 100 Gbit/s. On one host a
+// checkBuffers checks the sizes of listing 5.2, which suit a long link of 100 Gbit/s. On one host a
 // few megabytes are enough.
-func buffers(h Host) []Finding {
+func checkBuffers(h Host) []Finding {
 	const enough = 4 << 20
 	var all []Finding
 	for _, name := range []string{"net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
@@ -258,8 +258,8 @@ func buffers(h Host) []Finding {
 	return all
 }
 
-// listing52 checks the switches of listing 5.2.
-func listing52(h Host) []Finding {
+// checkListing52 checks the switches of listing 5.2.
+func checkListing52(h Host) []Finding {
 	var all []Finding
 	for _, s := range []struct{ name, want, why string }{
 		{"net.ipv4.tcp_window_scaling", "1", "without it a window ends at 64 KB, one frame of exn0"},
@@ -285,7 +285,7 @@ func listing52(h Host) []Finding {
 	return all
 }
 
-func backlog(h Host) []Finding {
+func checkBacklog(h Host) []Finding {
 	const enough = 1024
 	n, ok := h.lastNumber("net.core.somaxconn")
 	if !ok {

@@ -65,7 +65,7 @@ func Print(w io.Writer, fs []Finding) error {
 		if f.Change == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "\n%s (%v)\n%s%s", f.Check, f.Verdict, wrap("  change: ", f.Change), wrap("  why:    ", f.Why)); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s (%v)\n%s%s", f.Check, f.Verdict, wrapText("  change: ", f.Change), wrapText("  why:    ", f.Why)); err != nil {
 			return err
 		}
 	}
@@ -74,8 +74,8 @@ func Print(w io.Writer, fs []Finding) error {
 
 const width = 80
 
-// wrap folds text to lines of fewer than width columns, after a label.
-func wrap(label, text string) string {
+// wrapText folds text to lines of fewer than width columns, after a label.
+func wrapText(label, text string) string {
 	if text == "" {
 		return ""
 	}

@@ -114,15 +114,15 @@ func sealedMemory() error {
 	return err
 }
 
-// read returns the text of a file below the root, without the white space around it.
-func (h Host) read(name string) (string, bool) {
+// readText returns the text of a file below the root, without the white space around it.
+func (h Host) readText(name string) (string, bool) {
 	b, err := fs.ReadFile(h.Root, name)
 	return strings.TrimSpace(string(b)), err == nil
 }
 
 // sysctl returns the value of a kernel parameter, with single blanks.
 func (h Host) sysctl(name string) (string, bool) {
-	s, ok := h.read("proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+	s, ok := h.readText("proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 	return strings.Join(strings.Fields(s), " "), ok
 }
 
@@ -140,7 +140,7 @@ func (h Host) lastNumber(name string) (uint64, bool) {
 
 // capable reports whether the process has a capability.
 func (h Host) capable(bit int) bool {
-	s, _ := h.read("proc/self/status")
+	s, _ := h.readText("proc/self/status")
 	for line := range strings.Lines(s) {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)

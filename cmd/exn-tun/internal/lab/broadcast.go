@@ -70,9 +70,9 @@ func Broadcast(ctx context.Context, l *Lab, f Family) error {
 		group.Go(func() error { return receiveAll(c, i, len(conns)) })
 	}
 	for i, c := range conns {
-		to, err := everybody(l, i, f)
+		to, err := broadcastAddr(l, i, f)
 		if err == nil {
-			_, err = c.WriteTo(datagram(i), net.UDPAddrFromAddrPort(to))
+			_, err = c.WriteTo(numberedDatagram(i), net.UDPAddrFromAddrPort(to))
 		}
 		if err != nil {
 			cancel()
@@ -82,8 +82,8 @@ func Broadcast(ctx context.Context, l *Lab, f Family) error {
 	return group.Wait()
 }
 
-// everybody returns the address to which the i-th node sends a datagram for all.
-func everybody(l *Lab, i int, f Family) (netip.AddrPort, error) {
+// broadcastAddr returns the address to which the i-th node sends a datagram for all.
+func broadcastAddr(l *Lab, i int, f Family) (netip.AddrPort, error) {
 	if f == V4 {
 		return netip.AddrPortFrom(BroadcastAddr(), broadcastPort), nil
 	}
@@ -108,8 +108,8 @@ func BroadcastAddr() netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// datagram returns what the i-th node sends: its number, over and over.
-func datagram(i int) []byte {
+// numberedDatagram returns what the i-th node sends: its number, over and over.
+func numberedDatagram(i int) []byte {
 	b := make([]byte, broadcastLen)
 	for j := range b {
 		b[j] = byte(i)
@@ -128,7 +128,7 @@ func receiveAll(c net.PacketConn, i, n int) error {
 			return fmt.Errorf("node %d did not get the datagram of node %d: %w", 1+i, 1+slices.Index(got, false), err)
 		}
 		from := int(buf[0])
-		if from >= n || string(buf[:k]) != string(datagram(from)) {
+		if from >= n || string(buf[:k]) != string(numberedDatagram(from)) {
 			return fmt.Errorf("node %d got a damaged datagram", 1+i)
 		}
 		got[from] = true

@@ -31,21 +31,21 @@ func (d *datagrams) ReadFrom(b []byte) (int, net.Addr, error) {
 }
 
 func TestReceiveAll(t *testing.T) {
-	damaged := datagram(1)
+	damaged := numberedDatagram(1)
 	damaged[500] ^= 1
 	for _, c := range []struct {
 		name string
 		list [][]byte
 		want string // "": no error
 	}{
-		{"all", [][]byte{datagram(2), datagram(0)}, ""},
-		{"its own too, and one twice", [][]byte{datagram(1), datagram(0), datagram(0), datagram(2)}, ""},
-		{"one missing", [][]byte{datagram(0)}, "node 2 did not get the datagram of node 3"},
+		{"all", [][]byte{numberedDatagram(2), numberedDatagram(0)}, ""},
+		{"its own too, and one twice", [][]byte{numberedDatagram(1), numberedDatagram(0), numberedDatagram(0), numberedDatagram(2)}, ""},
+		{"one missing", [][]byte{numberedDatagram(0)}, "node 2 did not get the datagram of node 3"},
 		{"none", nil, "node 2 did not get the datagram of node 1"},
 		{"damaged", [][]byte{damaged}, "node 2 got a damaged datagram"},
-		{"cut", [][]byte{datagram(0)[:999]}, "damaged"},
-		{"longer", [][]byte{append(datagram(0), 0)}, "damaged"},
-		{"of a node that is not there", [][]byte{datagram(3)}, "damaged"},
+		{"cut", [][]byte{numberedDatagram(0)[:999]}, "damaged"},
+		{"longer", [][]byte{append(numberedDatagram(0), 0)}, "damaged"},
+		{"of a node that is not there", [][]byte{numberedDatagram(3)}, "damaged"},
 		{"empty", [][]byte{{}}, "damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

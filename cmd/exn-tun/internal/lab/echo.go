@@ -54,7 +54,7 @@ func echoPing(ctx context.Context, ns *netns.NS, to netip.Addr, s PingSpec) ([]t
 	deadline := time.Now().Add(s.timeout())
 	var trips []time.Duration
 	for seq := 1; seq <= s.Count; seq++ {
-		trip, err := e.once(seq, deadline)
+		trip, err := e.pingOnce(seq, deadline)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -81,8 +81,8 @@ type echo struct {
 	id   int
 }
 
-// once sends a request and waits for its answer.
-func (e echo) once(seq int, deadline time.Time) (time.Duration, error) {
+// pingOnce sends a request and waits for its answer.
+func (e echo) pingOnce(seq int, deadline time.Time) (time.Duration, error) {
 	data := make([]byte, echoDataLen)
 	binary.BigEndian.PutUint64(data, rand.Uint64())
 	// The kernel computes the checksum of ICMPv6 itself.

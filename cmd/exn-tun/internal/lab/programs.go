@@ -77,7 +77,7 @@ func Programs(ctx context.Context, p Path, f Family) (names []string, err error)
 		return nil, err
 	}
 	for _, q := range pairs {
-		if !q.here() {
+		if !q.hasPrograms() {
 			continue
 		}
 		if err := q.sendFile(ctx, p, f, file, sha256.Sum256(data)); err != nil {
@@ -88,8 +88,8 @@ func Programs(ctx context.Context, p Path, f Family) (names []string, err error)
 	return names, nil
 }
 
-// here reports whether the host has both programs.
-func (q pair) here() bool {
+// hasPrograms reports whether the host has both programs.
+func (q pair) hasPrograms() bool {
 	for _, name := range q.needs {
 		if _, err := exec.LookPath(name); err != nil {
 			return false

@@ -23,8 +23,8 @@ func TestRootPrograms(t *testing.T) {
 			t.Errorf("%v: %v", f, err)
 		}
 		for _, q := range pairs {
-			if has := strings.Contains(strings.Join(names, ";"), q.name); has != q.here() {
-				t.Errorf("%v: %q, %s is here: %v", f, names, q.name, q.here())
+			if has := strings.Contains(strings.Join(names, ";"), q.name); has != q.hasPrograms() {
+				t.Errorf("%v: %q, %s is here: %v", f, names, q.name, q.hasPrograms())
 			}
 		}
 	}

@@ -130,7 +130,7 @@ func (r Redis) Measure(ctx context.Context, p Path, direct bool) (perSecond floa
 		_ = server.Process.Signal(unix.SIGKILL) // there is nothing to save
 		<-ended
 	}()
-	if err := answers(ctx, p.A, net.JoinHostPort(addr, port), ended); err != nil {
+	if err := awaitListener(ctx, p.A, net.JoinHostPort(addr, port), ended); err != nil {
 		if errors.Is(err, errEnded) { // and has said what it had to say
 			err = fmt.Errorf("redis-server: %w%s", err, lastLine(said.String()))
 		}
@@ -185,8 +185,8 @@ func freePort(e End, addr string) (port string, err error) {
 
 var errEnded = errors.New("it has ended")
 
-// answers waits until something listens at addr.
-func answers(ctx context.Context, from End, addr string, ended <-chan struct{}) error {
+// awaitListener waits until something listens at addr.
+func awaitListener(ctx context.Context, from End, addr string, ended <-chan struct{}) error {
 	for {
 		err := from.NS.Do(func() error {
 			c, err := net.DialTimeout("tcp", addr, time.Second)
