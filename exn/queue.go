@@ -418,7 +418,11 @@ func (i *Interface) checkQueue(q *queue) (waiting bool) {
 		i.stats.TxStalls.Add(1)
 	}
 	waiting = q.held.Load() && q.state != queueStalled
-	i.unlockQueue(q, dropped)
+	if late { // sendQueued drops frames, and restarts the interface after that
+		q.mu.Unlock()
+	} else {
+		i.unlockQueue(q, dropped)
+	}
 	if late || was == queueAway {
 		i.sendQueued(q)
 	}
