@@ -281,7 +281,7 @@ func (c *Conn) SetLinger(sec int) error {
 	if c.closed {
 		return c.optionError()
 	}
-	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && !c.tx.guard.zero {
+	if s, ok := c.shadow.(interface{ SetLinger(int) error }); ok && !c.tx.guard.zeroLinger {
 		if err := s.SetLinger(sec); err != nil {
 			return err
 		}

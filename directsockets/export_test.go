@@ -11,7 +11,7 @@ import (
 // Debug describes the inner state of a connection, for tests that fail.
 func (c *Conn) Debug() string {
 	s := fmt.Sprintf("rx: phase %d word %d want %b flags %b woken %v sleeping %v watch %v shadow %d promoted %d surplus %d\n",
-		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.woken.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.on.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
+		c.rx.phase, c.rx.word.Load(), c.rx.want.Load(), c.rx.flags.Load(), c.rx.woken.Load(), c.rx.bell.sleeping.Load(), c.rx.watch.armed.Load(), c.rx.shadow, c.rx.promoted, len(c.rx.surplus))
 	s += fmt.Sprintf("tx: phase %d word %d want %b flags %b woken %v sleeping %v up %d\n",
 		c.tx.phase, c.tx.word.Load(), c.tx.want.Load(), c.tx.flags.Load(), c.tx.woken.Load(), c.tx.bell.sleeping.Load(), c.life.Load())
 	if e := c.end.Load(); e != nil {
@@ -69,7 +69,7 @@ func (c *Conn) Unread() int {
 func (c *Conn) Returning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tx.guard.on
+	return c.tx.guard.active
 }
 
 // Deafen has nobody look at what comes on the segment until a call of the program's does.

@@ -60,7 +60,7 @@ func (c *Conn) readFallenBack(p []byte) (int, error) {
 		return 0, nil
 	}
 	// Something is there: what the peer has said since, or else the shadow decides what it means.
-	if !r.watch.on.Load() && !c.watchRX() && c.decideFallback(false) {
+	if !r.watch.armed.Load() && !c.watchRX() && c.decideFallback(false) {
 		return 0, nil
 	}
 	n, err := c.readShadow(p)

@@ -124,7 +124,7 @@ const (
 	clearWakeOn          // who has cleared its wake-up reads the shadow without a look at the segment
 	wakeFirst            // who sets a flag wakes before
 	tellNobody           // who reads the doorbell does not tell the other direction
-	watchFirst           // the watcher takes watch.on back before it reads the doorbell
+	watchFirst           // the watcher takes watch.armed back before it reads the doorbell
 	askPlain             // who leaves work has no barrier
 	finishBlind          // finishOutbound does not do what others leave
 	fallBackUnseen       // who sleeps in rx does not look whether the peer fell back

@@ -280,7 +280,7 @@ func (c *Conn) advanceInbound() bool {
 			c.onOrphaned()
 			return false
 		}
-		if r.watch.on.Load() || c.watchRX() {
+		if r.watch.armed.Load() || c.watchRX() {
 			return true
 		}
 		if r.loadSignals().wanted(flagsStop) {

@@ -22,9 +22,9 @@ var errFull = errors.New("directsockets: the shadow is full")
 // flags are no states of that: they say who waits, and what the shadow's SO_LINGER is, to a
 // goroutine without the lock of tx.
 type guard struct {
-	file *os.File // a duplicate of the doorbell; nil: nobody waits
-	on   bool     // guarded by Conn.mu
-	zero bool     // guarded by Conn.mu; the shadow's SO_LINGER is 0 because the peer's end is gone
+	file       *os.File // a duplicate of the doorbell; nil: nobody waits
+	active     bool     // guarded by Conn.mu
+	zeroLinger bool     // guarded by Conn.mu; the shadow's SO_LINGER is 0 because the peer's end is gone
 }
 
 // beginReturning is for a peer that has fallen back.
@@ -46,7 +46,7 @@ func (c *Conn) beginReturning() {
 	}
 	t.guard.file = file
 	c.mu.Lock()
-	t.guard.on = true
+	t.guard.active = true
 	c.mu.Unlock()
 	go func() {
 		// An error: endReturning has closed it.
@@ -61,8 +61,8 @@ func (c *Conn) beginReturning() {
 func (c *Conn) armReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g := &c.tx.guard; g.on && !c.closed {
-		g.zero = true
+	if g := &c.tx.guard; g.active && !c.closed {
+		g.zeroLinger = true
 		c.lingerShadow(0)
 	}
 }
@@ -82,10 +82,10 @@ func (c *Conn) disarmReset() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g.zero { // also where Close has just written the rest: the shadow is to deliver it
+	if g.zeroLinger { // also where Close has just written the rest: the shadow is to deliver it
 		c.lingerShadow(c.linger)
 	}
-	g.on, g.zero = false, false
+	g.active, g.zeroLinger = false, false
 }
 
 // lingerShadow is SetLinger of the shadow.
@@ -149,7 +149,7 @@ func (c *Conn) takeRest() (rest []byte) {
 	c.count.Add(segment.SentShadow, uint64(len(rest)))
 	c.mu.Lock()
 	c.lingerShadow(0)
-	c.tx.guard.zero = false // so that disarmReset leaves it
+	c.tx.guard.zeroLinger = false // so that disarmReset leaves it
 	c.mu.Unlock()
 	c.endReturning(txWritten)
 	return rest

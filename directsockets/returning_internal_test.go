@@ -125,7 +125,7 @@ func TestCloseAbandoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	resets := func() bool { return Resets(t, shadow.(*net.TCPConn)) }
-	c.tx.guard.on = true
+	c.tx.guard.active = true
 	if c.armReset(); !resets() {
 		t.Error("bytes are missing, and the shadow would end well")
 	}

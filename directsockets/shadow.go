@@ -18,7 +18,7 @@ func (c *Conn) watchShadow() {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		if watching.ctl(unix.EPOLL_CTL_ADD, int(fd), unix.EPOLLONESHOT, watchedFD{of: c, shadow: true}) == nil {
+		if watching.ctl(unix.EPOLL_CTL_ADD, int(fd), unix.EPOLLONESHOT, watchedFD{conn: c, shadow: true}) == nil {
 			c.rx.shadowFD.Store(int32(fd) + 1)
 		}
 	})

@@ -230,7 +230,7 @@ func (c *Conn) drainBell(h *half) {
 	if h == other {
 		other = &c.rx.half
 	}
-	if other.bell.sleeping.Load() || other == &c.rx.half && c.rx.watch.on.Swap(false) {
+	if other.bell.sleeping.Load() || other == &c.rx.half && c.rx.watch.armed.Swap(false) {
 		c.wakeHalf(other)
 	}
 }

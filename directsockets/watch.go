@@ -12,7 +12,7 @@ import (
 
 // watch is one connection's part in the watcher.
 type watch struct {
-	on    atomic.Bool // the doorbell is armed, and the watcher tells of it
+	armed atomic.Bool // the doorbell is armed, and the watcher tells of it
 	added int         // the descriptor that the watcher has, plus 1; of the holder of rx
 }
 
@@ -31,7 +31,7 @@ type watcher struct {
 
 // watchedFD is a descriptor that the watcher has.
 type watchedFD struct {
-	of     *Conn
+	conn   *Conn
 	shadow bool // else it is a doorbell
 }
 
@@ -48,14 +48,14 @@ const unwatchedPause = 5 * time.Millisecond
 // caller holds rx.
 func (c *Conn) watchRX() bool {
 	w := &c.rx.watch
-	w.on.Store(true)
+	w.armed.Store(true)
 	if c.rx.end.ArmRX() {
-		w.on.Store(false)
+		w.armed.Store(false)
 		return false
 	}
 	added, err := watching.add(c, w.added)
 	if err != nil {
-		w.on.Store(false)
+		w.armed.Store(false)
 		time.AfterFunc(unwatchedPause, func() { c.wakeHalf(&c.rx.half) })
 		return true
 	}
@@ -66,7 +66,7 @@ func (c *Conn) watchRX() bool {
 // unwatchRX ends watchRX. The caller holds rx.
 func (c *Conn) unwatchRX() {
 	w := &c.rx.watch
-	w.on.Store(false)
+	w.armed.Store(false)
 	if w.added > 0 {
 		watching.remove(c, w.added-1)
 		w.added = 0
@@ -83,7 +83,7 @@ func (c *Conn) onBell() {
 	}
 	// Not before Awake: a reader that looks in between would arm, Awake would take that back,
 	// and the reader would believe that it is armed.
-	c.rx.watch.on.Store(false)
+	c.rx.watch.armed.Store(false)
 	c.askTX(wantInstall, false)
 	c.askRX(wantLook)
 }
@@ -102,7 +102,7 @@ func (w *watcher) add(c *Conn, added int) (int, error) {
 			return 0, err
 		}
 	}
-	return fd + 1, w.ctl(op, fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLONESHOT, watchedFD{of: c})
+	return fd + 1, w.ctl(op, fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLONESHOT, watchedFD{conn: c})
 }
 
 // ctl adds or changes what a descriptor is watched for.
@@ -124,7 +124,7 @@ func (w *watcher) ctl(op, fd int, events uint32, is watchedFD) error {
 func (w *watcher) remove(c *Conn, fd int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conns[int32(fd)].of != c { // the descriptor has been closed, and is another's now
+	if w.conns[int32(fd)].conn != c { // the descriptor has been closed, and is another's now
 		return
 	}
 	delete(w.conns, int32(fd))
@@ -174,11 +174,11 @@ func (w *watcher) watchLoop(poll int, file *os.File, raw syscall.RawConn) {
 			d := w.conns[ev.Fd]
 			w.mu.Unlock()
 			switch {
-			case d.of == nil:
+			case d.conn == nil:
 			case d.shadow:
-				d.of.shadowTells(ev.Events)
+				d.conn.shadowTells(ev.Events)
 			default:
-				d.of.onBell()
+				d.conn.onBell()
 			}
 		}
 	}

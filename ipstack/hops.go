@@ -46,8 +46,8 @@ type hops struct {
 	// lates is how many of late are in use.
 	// +checklocks:mu
 	lates int
-	// some says that lates is not 0.
-	some atomic.Bool
+	// hasLates says that lates is not 0.
+	hasLates atomic.Bool
 	// generation counts flushes. A route that was found before a flush is not
 	// learned after it.
 	// +checklocks:mu
@@ -198,13 +198,13 @@ func (h *hops) countLocked(d late) bool {
 	d.sent = 1
 	h.late[h.lates] = d
 	h.lates++
-	h.some.Store(true)
+	h.hasLates.Store(true)
 	return true
 }
 
 // takeDue returns the next hops to probe.
 func (h *hops) takeDue() (due []netip.Addr) {
-	if !h.some.Load() {
+	if !h.hasLates.Load() {
 		return nil
 	}
 	h.mu.Lock()
@@ -215,7 +215,7 @@ func (h *hops) takeDue() (due []netip.Addr) {
 		}
 	}
 	h.lates = 0
-	h.some.Store(false)
+	h.hasLates.Store(false)
 	return due
 }
 

@@ -146,7 +146,7 @@ func TestChaos(t *testing.T) {
 		defer s.mu.Unlock()
 		held := 0
 		for _, u := range s.users {
-			held += int(u.here.held[clients].Load() + u.here.held[descriptors].Load())
+			held += int(u.local.held[clients].Load() + u.local.held[descriptors].Load())
 		}
 		return len(s.offers)+len(s.listeners)+len(s.sessions)+held+s.waiting.offers.Len() == 0
 	})

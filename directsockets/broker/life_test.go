@@ -55,7 +55,7 @@ func (p pairOf) counted(t *testing.T) {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
 		for _, u := range p.s.users {
-			if u.here.held[descriptors].Load() != 2*u.here.held[clients].Load() {
+			if u.local.held[descriptors].Load() != 2*u.local.held[clients].Load() {
 				return false
 			}
 		}

@@ -118,9 +118,9 @@ func TestStatisticsFlood(t *testing.T) {
 	}
 	// What is charged is more than the time that it takes, unless something comes between.
 	brokertest.Eventually(t, "its user is charged", func() bool {
-		u.here.pace.due.Store(0)
+		u.local.pace.due.Store(0)
 		s.readEnded(u, fd)
-		return u.here.pace.due.Load() > monotonicTime()
+		return u.local.pace.due.Load() > monotonicTime()
 	})
 	if n := s.Stats().StatisticsUnread; n != 0 {
 		t.Errorf("%d were not read", n)
@@ -416,7 +416,7 @@ func TestBurst(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u := s.users[owner{account: uid}]; u == nil || u.here.held[clients].Load() != n || u.here.held[listeners].Load() != n {
+	if u := s.users[owner{account: uid}]; u == nil || u.local.held[clients].Load() != n || u.local.held[listeners].Load() != n {
 		t.Errorf("%+v", u)
 	}
 }

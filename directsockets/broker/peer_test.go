@@ -121,7 +121,7 @@ func (f fabricOf) nothingLeft(t *testing.T) {
 			}
 			for c := range s.sessions {
 				n += len(c.offers)
-				if c.user.here.held[descriptors].Load() != 2*c.user.here.held[clients].Load() {
+				if c.user.local.held[descriptors].Load() != 2*c.user.local.held[clients].Load() {
 					n++ // what is being closed counts, too
 				}
 			}
@@ -151,7 +151,7 @@ func TestHandOverCounts(t *testing.T) {
 			f.a.mu.Lock()
 			defer f.a.mu.Unlock()
 			for _, u := range f.a.users {
-				n += u.here.held[descriptors].Load()
+				n += u.local.held[descriptors].Load()
 			}
 			return n
 		}

@@ -79,7 +79,7 @@ func allQuota() *quota {
 //
 // Concurrency: all methods may be called from many goroutines.
 type quotas struct {
-	all *quota
+	total *quota
 
 	mu         sync.Mutex
 	containers map[string]*quota         // +checklocks:mu
@@ -89,7 +89,7 @@ type quotas struct {
 }
 
 func newQuotas() *quotas {
-	return &quotas{all: allQuota(), containers: make(map[string]*quota), users: make(map[caller.Account]*quota), outside: make(map[caller.Account]*quota)}
+	return &quotas{total: allQuota(), containers: make(map[string]*quota), users: make(map[caller.Account]*quota), outside: make(map[caller.Account]*quota)}
 }
 
 // levels are the quotas of one owner: each has to have room.
@@ -105,7 +105,7 @@ func (qs *quotas) levelsOf(o owner) levels {
 	} else {
 		first = quotaOf(qs.outside, o.account, func() *quota { return userQuota(1) })
 	}
-	return levels{first, quotaOf(qs.users, o.account, func() *quota { return userQuota(2) }), qs.all}
+	return levels{first, quotaOf(qs.users, o.account, func() *quota { return userQuota(2) }), qs.total}
 }
 
 // releaseOwner ends a use of levels by an owner that holds nothing.

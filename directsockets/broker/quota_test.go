@@ -46,8 +46,8 @@ func (g *Group) nothingHeld(t *testing.T, members ...*Server) {
 		}
 	}
 	q := g.quotas
-	if len(q.containers)+len(q.users)+len(q.outside) != 0 || q.all.held[clients].Load()+q.all.held[descriptors].Load() != 0 {
-		t.Errorf("%d containers, %d users, %d outside, %d descriptors are left", len(q.containers), len(q.users), len(q.outside), q.all.held[descriptors].Load())
+	if len(q.containers)+len(q.users)+len(q.outside) != 0 || q.total.held[clients].Load()+q.total.held[descriptors].Load() != 0 {
+		t.Errorf("%d containers, %d users, %d outside, %d descriptors are left", len(q.containers), len(q.users), len(q.outside), q.total.held[descriptors].Load())
 	}
 }
 
@@ -199,7 +199,7 @@ func TestContainerMoves(t *testing.T) {
 			if (at == 2) != (o == owner{}) || at < 2 && o.account != caller.Guest {
 				t.Errorf("owner %+v", o)
 			}
-			n[at] += u.here.held[clients].Load()
+			n[at] += u.local.held[clients].Load()
 		}
 		return n
 	}

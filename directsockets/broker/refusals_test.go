@@ -18,7 +18,7 @@ func TestRefusedAgain(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, u := range s.users {
-			u.here.limits[clients] = n
+			u.local.limits[clients] = n
 		}
 	}
 	again := func() bool {

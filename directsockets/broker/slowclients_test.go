@@ -28,7 +28,7 @@ func TestSilentClients(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		u := s.users[owner{account: caller.Account(os.Geteuid())}]
-		return u != nil && u.here.held[clients].Load() == 20 && u.here.held[descriptors].Load() == 40
+		return u != nil && u.local.held[clients].Load() == 20 && u.local.held[descriptors].Load() == 40
 	})
 	if got := s.Connections(); len(got) != 0 {
 		t.Errorf("%+v", got)
@@ -190,7 +190,7 @@ func TestSlowDescriptors(t *testing.T) {
 	wait(3)
 	s.mu.Lock()
 	for _, u := range s.users { // who has descriptors that wait: this test's user
-		u.here.limits[clients] = 0
+		u.local.limits[clients] = 0
 	}
 	s.mu.Unlock()
 	before := runtime.NumGoroutine()

@@ -12,10 +12,10 @@ import (
 
 // usage is what the clients of one owner hold here.
 type usage struct {
-	// levels are the quotas that must have room: here and those of the owner. Root, whose limits
-	// are the process's, has only here.
+	// levels are the quotas that must have room: local and those of the owner. Root, whose limits
+	// are the process's, has only local.
 	levels levels
-	here   *quota
+	local  *quota
 
 	// These belong to the Server's lock.
 	met              int   // addresses that it has added, see meetLocked
@@ -49,8 +49,8 @@ func (s *Server) addSession(c *session) error {
 	o := s.ownerOf(c)
 	u := s.users[o]
 	if u == nil {
-		u = &usage{here: newQuota(1)}
-		u.levels = levels{u.here}
+		u = &usage{local: newQuota(1)}
+		u.levels = levels{u.local}
 		if !c.isUnlimited() {
 			u.levels = append(u.levels, s.quotas.levelsOf(o)...)
 		}
@@ -133,11 +133,11 @@ func (s *Server) dismissSession(c *session) {
 //
 // +checklocks:s.mu
 func (s *Server) leaveLocked(o owner, u *usage) {
-	if u.here.held[clients].Load() > 0 || u.summing || u.leaving || s.closed {
+	if u.local.held[clients].Load() > 0 || u.summing || u.leaving || s.closed {
 		return
 	}
 	rest := time.Duration(u.levels.dueTime() - monotonicTime())
-	if u.here.held[descriptors].Load() > 0 {
+	if u.local.held[descriptors].Load() > 0 {
 		rest = max(rest, time.Second)
 	}
 	if rest <= 0 {

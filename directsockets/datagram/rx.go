@@ -32,9 +32,9 @@ type Rx struct {
 	ended     bool
 	bell      int
 
-	next  Record // what is at at, if there
-	there bool
-	lap   [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
+	next    Record // what is at at, if there
+	hasNext bool
+	lap     [2]uint64 // when it came to the beginning of the ring last, and before that, in shm.Ticks
 }
 
 // giveAfter is how many bytes of the ring the receiver takes before it gives them back. It is
@@ -85,7 +85,7 @@ func Refuse(seg *Segment, bell int) {
 // Next is the record that is due; false: there is none. It stays until Consume. After ErrCorrupt
 // the flow has ended.
 func (r *Rx) Next() (rec Record, ok bool, err error) {
-	if r.there {
+	if r.hasNext {
 		return r.next, true, nil
 	}
 	for wraps := 0; ; wraps++ {
@@ -117,7 +117,7 @@ func (r *Rx) Next() (rec Record, ok bool, err error) {
 			rec.after, rec.waits = uint32(says), true
 			r.base = uint32(says >> 32)
 		}
-		r.next, r.there = rec, true
+		r.next, r.hasNext = rec, true
 		return rec, true, nil
 	}
 }
@@ -150,7 +150,7 @@ func (r *Rx) Due() bool {
 // Missing is how many datagrams by the kernel the receiver has not, of those before what Next
 // returned.
 func (r *Rx) Missing() uint64 {
-	if !r.there || r.Due() {
+	if !r.hasNext || r.Due() {
 		return 0
 	}
 	return uint64(r.next.after-r.base-uint32(r.taken)) - r.lost
@@ -165,7 +165,7 @@ func (r *Rx) GiveUp() (missing uint64) {
 
 // Ready reports whether Next may have something.
 func (r *Rx) Ready() bool {
-	return r.there || !r.ended && uint32(r.words[r.at%r.size/8].Load()) != 0
+	return r.hasNext || !r.ended && uint32(r.words[r.at%r.size/8].Load()) != 0
 }
 
 // CopyTo copies what Next has returned, and returns how much of it.
@@ -179,7 +179,7 @@ func (r *Rx) CopyTo(p []byte) int {
 
 // Consume is done with it.
 func (r *Rx) Consume() {
-	r.there = false
+	r.hasNext = false
 	r.advance(r.next.takes)
 	if r.at-r.given >= giveAfter {
 		r.returnBytes()
@@ -268,7 +268,7 @@ func (r *Rx) Close() {
 		return
 	}
 	r.returnBytes() // the sender sees what was taken
-	r.ended, r.there = true, false
+	r.ended, r.hasNext = true, false
 	r.ownFlags |= flagClosed | flagFinal
 	r.flags.Store(r.ownFlags)
 	_ = unix.Close(r.bell)

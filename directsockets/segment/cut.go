@@ -80,10 +80,10 @@ var onForGood atomic.Uint64
 
 // HeedSwitch has this side look at a word of its entry in the statistics, which the broker writes.
 // Call it before use.
-func (e *End) HeedSwitch(word *atomic.Uint64) { e.off = word }
+func (e *End) HeedSwitch(word *atomic.Uint64) { e.switchWord = word }
 
 // switchedOff reports whether the broker has switched the connection off.
-func (e *End) switchedOff() bool { return SwitchedOff(e.off) }
+func (e *End) switchedOff() bool { return SwitchedOff(e.switchWord) }
 
 // heedChange tells the peer what the broker says, if that has changed.
 func (e *End) heedChange() {

@@ -45,8 +45,8 @@ type End struct {
 	dummy    atomic.Uint32 // a store that is a fence
 	fences   atomic.Bool   // see fence.go
 
-	off     *atomic.Uint64 // see HeedSwitch
-	toldOff atomic.Bool    // what the peer was told of it: offFlag, which the peer could change
+	switchWord *atomic.Uint64 // see HeedSwitch
+	toldOff    atomic.Bool    // what the peer was told of it: offFlag, which the peer could change
 
 	mu        sync.Mutex
 	attention shm.Attention // own attention word; changed with mu, or by the scheduler (WatchRX)
@@ -90,7 +90,7 @@ func NewEnd(s *Segment, side Side, bell int, count *Counters) (*End, error) {
 	}
 	e := &End{
 		seg: s, side: side, own: controlOf(s.Memory(), side), peer: controlOf(s.Memory(), 1-side),
-		count: count, bell: bell, register: shm.Expedited(), off: &onForGood,
+		count: count, bell: bell, register: shm.Expedited(), switchWord: &onForGood,
 	}
 	e.attention.Init(e.own.attention)
 	e.waiter.Init(&e.attention, e.peer.attention, e.peer.flags, bell)

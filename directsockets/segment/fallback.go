@@ -79,7 +79,7 @@ func (e *End) Left() (from, until uint64, err error) {
 	e.scanMessages(func(tag Tag, n int) bool {
 		switch tag {
 		case TagVELO, TagVELOLast, TagRMAInfo:
-			r.left += uint64(n)
+			r.restBytes += uint64(n)
 			impossible = n == 0
 		case TagRegion:
 		default:
@@ -88,11 +88,11 @@ func (e *End) Left() (from, until uint64, err error) {
 		}
 		return !impossible
 	})
-	if r.left < off || impossible || r.promoted > math.MaxInt64 {
+	if r.restBytes < off || impossible || r.promoted > math.MaxInt64 {
 		return 0, 0, e.endOnBreach()
 	}
-	r.left -= off
-	return r.promoted, r.promoted + r.left, nil
+	r.restBytes -= off
+	return r.promoted, r.promoted + r.restBytes, nil
 }
 
 // Rest has RecvRest receive what the shadow did not give of what Left tells of, before it ended:
@@ -100,10 +100,10 @@ func (e *End) Left() (from, until uint64, err error) {
 // belongs to RX.
 func (e *End) Rest(skip uint64, reset bool) error {
 	r := &e.rx
-	if e.bad.Load() || skip > r.left {
+	if e.bad.Load() || skip > r.restBytes {
 		return e.endOnBreach()
 	}
-	r.left -= skip
+	r.restBytes -= skip
 	for skip > 0 {
 		if r.cur.Len() == 0 && e.openMessage() != nil {
 			return e.endOnBreach()
@@ -120,7 +120,7 @@ func (e *End) Rest(skip uint64, reset bool) error {
 // memory that the peer may have changed. It belongs to RX.
 func (e *End) RecvRest(p []byte) (n int, err error) {
 	r := &e.rx
-	for n < len(p) && r.left > 0 && err == nil {
+	for n < len(p) && r.restBytes > 0 && err == nil {
 		switch {
 		case e.bad.Load():
 			err = ErrCorrupt
@@ -129,17 +129,17 @@ func (e *End) RecvRest(p []byte) (n int, err error) {
 		case r.changed && r.get:
 			err = ErrReset
 		default:
-			k := r.cur.Part(0, int(min(uint64(r.cur.Len()), r.left))).CopyTo(p[n:])
+			k := r.cur.Part(0, int(min(uint64(r.cur.Len()), r.restBytes))).CopyTo(p[n:])
 			e.noteTaken(k)
 			n += k
-			r.left -= uint64(k)
+			r.restBytes -= uint64(k)
 		}
 	}
 	e.keepMapped()
 	switch {
 	case n > 0:
 		return n, nil
-	case err == nil && r.left == 0:
+	case err == nil && r.restBytes == 0:
 		err = io.EOF
 	}
 	return 0, err

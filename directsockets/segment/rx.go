@@ -35,7 +35,7 @@ type rx struct {
 
 	fallenBack bool   // by FallBack, and it is open whether that counts
 	resumed    phase  // phase before
-	left       uint64 // after Left: bytes that RecvRest may still have to return
+	restBytes  uint64 // after Left: bytes that RecvRest may still have to return
 	called     uint64 // by Hears: number of the arming that was rung for; 0: none
 	changed    bool   // by RecvRest, the peer's regions are not to be read any more
 }

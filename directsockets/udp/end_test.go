@@ -101,7 +101,7 @@ func (s *Socket) awake(f *inflow) {
 	f.rx.Dry(1)
 	f.rx.Disarm()
 	f.on(&s.in, inWake)
-	s.in.some.Store(true)
+	s.in.nonEmpty.Store(true)
 }
 
 // TestOfferedAgain has a sender offer a second flow, as one does whose program has changed an

@@ -136,7 +136,7 @@ func (in *inbound) beginFlow(g client.Granted) {
 	case o.shareable:
 		in.endBells()
 	}
-	in.some.Store(true)
+	in.nonEmpty.Store(true)
 	in.s.tidyLater()
 }
 

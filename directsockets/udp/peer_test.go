@@ -71,7 +71,7 @@ func TestIdleAgain(t *testing.T) {
 	if _, ok := s.Receive(make([]byte, 10)); ok || len(s.in.flows) > 0 {
 		t.Fatalf("%d flows are left", len(s.in.flows))
 	}
-	if s.in.some.Load() {
+	if s.in.nonEmpty.Load() {
 		t.Error("the next call looks for flows")
 	}
 	if n := s.in.waiting.Load(); n != 1 {
@@ -85,7 +85,7 @@ func TestIdleAgain(t *testing.T) {
 	}
 	s.in.mu.Unlock()
 	s.in.takeAnswer(0, g, nil)
-	if !s.in.some.Load() || len(s.in.flows) != 1 {
+	if !s.in.nonEmpty.Load() || len(s.in.flows) != 1 {
 		t.Error("a flow is not looked for")
 	}
 }

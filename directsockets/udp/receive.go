@@ -51,7 +51,7 @@ type inbound struct {
 
 	received atomic.Uint32 // by the kernel, up to announceAfter
 	none     atomic.Uint32 // the word of the page for which a CLAIM found nothing
-	some     atomic.Bool   // there are flows, or kept datagrams: for a quick look without mu
+	nonEmpty atomic.Bool   // there are flows, or kept datagrams: for a quick look without mu
 	waiting  atomic.Int32  // calls on the kernel's socket; changed under mu if there are flows
 
 	mu        sync.Mutex
@@ -100,9 +100,9 @@ func (s *Socket) Receive(b []byte) (d Datagram, ok bool) {
 	if s.plain.Load() {
 		return d, false
 	}
-	if !in.some.Load() {
+	if !in.nonEmpty.Load() {
 		// Who sets some looks at waiting afterwards.
-		if in.waiting.Add(1); !in.some.Load() {
+		if in.waiting.Add(1); !in.nonEmpty.Load() {
 			return d, false
 		}
 		in.waiting.Add(-1)
@@ -155,7 +155,7 @@ func (in *inbound) receiveOnce(b []byte) (d Datagram, ok, again bool) {
 	in.tellDry()
 	in.waiting.Add(1)
 	if len(in.flows) == 0 && len(in.kept) == 0 {
-		in.some.Store(false)
+		in.nonEmpty.Store(false)
 	}
 	return d, false, false
 }
@@ -443,7 +443,7 @@ func (s *Socket) Received(from netip.AddrPort) {
 			in.mu.Unlock()
 		}
 	}
-	if !in.some.Load() {
+	if !in.nonEmpty.Load() {
 		in.waiting.Add(-1)
 		return
 	}

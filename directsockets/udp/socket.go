@@ -123,7 +123,7 @@ func New(cfg Config) *Socket {
 // only the kernel serves, a socket to which flows lead leaves.
 func (s *Socket) Changed() {
 	s.options.Store(&options{unread: true})
-	if !s.in.some.Load() {
+	if !s.in.nonEmpty.Load() {
 		return
 	}
 	switch o := s.currentOptions(); {

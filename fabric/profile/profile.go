@@ -88,8 +88,8 @@ func (t *Tally) count(n int) {
 	if m == nil || m.counts[n].Add(1) != common {
 		return
 	}
-	m.of.mu.Lock()
-	defer m.of.mu.Unlock()
+	m.profile.mu.Lock()
+	defer m.profile.mu.Unlock()
 	if m.usual == 0 && t.messages.Load() == m { // End was not called meanwhile
 		m.usual = n
 		t.state.Store(countAll | uint64(n))
@@ -105,12 +105,12 @@ func (t *Tally) AddClass(c fabric.Class, n int) {
 	m.other.Add(1)
 	pair := m.pair
 	pair.Class = c
-	m.of.mu.Lock()
-	defer m.of.mu.Unlock()
-	s := m.of.pairs[pair]
+	m.profile.mu.Lock()
+	defer m.profile.mu.Unlock()
+	s := m.profile.pairs[pair]
 	if s == nil {
 		s = new(sizes)
-		m.of.pairs[pair] = s
+		m.profile.pairs[pair] = s
 	}
 	s[n]++
 }
@@ -126,7 +126,7 @@ func (t *Tally) Skip() {
 // of Begin or End at a time.
 func (t *Tally) Begin(p *Profile, pair Pair, total *atomic.Uint64) {
 	t.End()
-	m := &messages{of: p, pair: pair, total: total, base: total.Load()}
+	m := &messages{profile: p, pair: pair, total: total, base: total.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[m] = struct{}{}
@@ -143,26 +143,26 @@ func (t *Tally) End() {
 	if m == nil {
 		return
 	}
-	m.of.mu.Lock()
-	defer m.of.mu.Unlock()
+	m.profile.mu.Lock()
+	defer m.profile.mu.Unlock()
 	t.messages.Store(nil)
 	t.state.Store(0)
-	delete(m.of.open, m)
-	m.addTo(m.of.pairs[m.pair])
+	delete(m.profile.open, m)
+	m.addTo(m.profile.pairs[m.pair])
 }
 
 // messages are the counters of a flow between Begin and End.
 type messages struct {
-	of     *Profile
-	pair   Pair
-	total  *atomic.Uint64
-	base   uint64 // total at Begin
-	other  atomic.Uint64
-	counts [MaxMessage + 1]atomic.Uint64
-	usual  int // the size that is not counted, or 0; guarded by of.mu
+	profile *Profile
+	pair    Pair
+	total   *atomic.Uint64
+	base    uint64 // total at Begin
+	other   atomic.Uint64
+	counts  [MaxMessage + 1]atomic.Uint64
+	usual   int // the size that is not counted, or 0; guarded by profile.mu
 }
 
-// addTo adds the counts so far to to. The caller holds m.of.mu.
+// addTo adds the counts so far to to. The caller holds m.profile.mu.
 func (m *messages) addTo(to *sizes) {
 	counted := m.other.Load()
 	for n := range m.counts {

@@ -217,7 +217,7 @@ func (g *Pager) noteStandby(p *process, number uint64, page *page, slot uint32) 
 	}
 	page.flags &^= inherited | alone
 	page.state, page.slot = standby, slot
-	p.ring.pages[slot], p.ring.there[slot] = number, true
+	p.ring.pages[slot], p.ring.hasMemory[slot] = number, true
 	p.ring.present++
 	p.left++
 	g.counts.Moved++
@@ -279,8 +279,8 @@ func (g *Pager) noteDropped(p *process, entries []entry) {
 	r := &p.ring
 	for _, e := range entries {
 		for range e.count {
-			if r.there[r.tail] {
-				r.there[r.tail] = false
+			if r.hasMemory[r.tail] {
+				r.hasMemory[r.tail] = false
 				r.present--
 			}
 			r.tail = r.nextSlot(r.tail)
@@ -295,7 +295,7 @@ func (g *Pager) cleanSlots(p *process, slot, n int) bool {
 	r := &p.ring
 	for n > 0 {
 		run := 0
-		for run < n && slot+run < len(r.pages) && r.there[slot+run] && g.isUnsaved(p, slot+run) {
+		for run < n && slot+run < len(r.pages) && r.hasMemory[slot+run] && g.isUnsaved(p, slot+run) {
 			run++
 		}
 		if run == 0 {

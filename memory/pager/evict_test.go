@@ -47,7 +47,7 @@ func TestWrittenAnew(t *testing.T) {
 		if _, err := mem.WriteAt(content(slot), int64(slot)*pageSize); err != nil {
 			t.Fatal(err)
 		}
-		p.ring.pages[slot], p.ring.there[slot] = uint64(slot+1), true
+		p.ring.pages[slot], p.ring.hasMemory[slot] = uint64(slot+1), true
 		p.pages.getPage(uint64(slot + 1)).state = standby
 	}
 	p.ring.used, p.ring.present = pages, pages

@@ -14,18 +14,18 @@ import (
 // one thread has nearly all faults, that CPU has nothing else to do at that moment; to wake one
 // that sleeps takes longer than to serve the fault, above all on a virtual machine.
 type follow struct {
-	all      unix.CPUSet // those that the thread may run on
-	cpu      int         // it runs on this one alone; -1: on all
-	after    time.Time   // not before
-	own      *os.File    // its /proc/TID/schedstat; nil: it follows nobody
-	waited   uint64      // ns that it has waited for a CPU so far
-	looked   time.Time
-	pid, tid int // who has most of the faults, by votes
-	votes    int
-	faults   int
-	stat     *os.File // its /proc/PID/task/TID/stat; nil: not open
-	statOf   int      // the TID
-	buffer   [1024]byte
+	allowed   unix.CPUSet // those that the thread may run on
+	cpu       int         // it runs on this one alone; -1: on all
+	after     time.Time   // not before
+	schedstat *os.File    // its /proc/TID/schedstat; nil: it follows nobody
+	waited    uint64      // ns that it has waited for a CPU so far
+	looked    time.Time
+	pid, tid  int // who has most of the faults, by votes
+	votes     int
+	faults    int
+	stat      *os.File // its /proc/PID/task/TID/stat; nil: not open
+	statOf    int      // the TID
+	buffer    [1024]byte
 }
 
 const (
@@ -39,16 +39,16 @@ const (
 // beginFollow belongs to the pager's thread, as all methods do.
 func (f *follow) beginFollow() {
 	f.cpu = -1
-	if unix.SchedGetaffinity(0, &f.all) != nil || f.all.Count() < 2 {
+	if unix.SchedGetaffinity(0, &f.allowed) != nil || f.allowed.Count() < 2 {
 		return
 	}
-	f.own, _ = os.Open("/proc/thread-self/schedstat") // nil: the kernel does not count
+	f.schedstat, _ = os.Open("/proc/thread-self/schedstat") // nil: the kernel does not count
 }
 
 // endFollow lets the thread run on all CPUs again.
 func (f *follow) endFollow() {
 	f.releasePeer()
-	f.own.Close() // nil: it does nothing
+	f.schedstat.Close() // nil: it does nothing
 	f.stat.Close()
 }
 
@@ -69,7 +69,7 @@ func (f *follow) countFault(pid, tid int) {
 func (f *follow) chooseCPU(now time.Time) {
 	faults, votes := f.faults, f.votes
 	f.faults, f.votes = 0, 0
-	if f.own == nil {
+	if f.schedstat == nil {
 		return
 	}
 	waited, since := f.waitedTime(), now.Sub(f.looked)
@@ -89,7 +89,7 @@ func (f *follow) chooseCPU(now time.Time) {
 
 // bindTo has the thread run on a CPU, -1: on all.
 func (f *follow) bindTo(cpu int) {
-	if cpu < 0 || !f.all.IsSet(cpu) {
+	if cpu < 0 || !f.allowed.IsSet(cpu) {
 		f.releasePeer()
 		return
 	}
@@ -104,14 +104,14 @@ func (f *follow) bindTo(cpu int) {
 }
 
 func (f *follow) releasePeer() {
-	if f.cpu >= 0 && unix.SchedSetaffinity(0, &f.all) == nil {
+	if f.cpu >= 0 && unix.SchedSetaffinity(0, &f.allowed) == nil {
 		f.cpu = -1
 	}
 }
 
 // waitedTime is how long the thread has waited for a CPU so far, in ns.
 func (f *follow) waitedTime() uint64 {
-	fields := bytes.Fields(f.readFile(f.own))
+	fields := bytes.Fields(f.readFile(f.schedstat))
 	if len(fields) < 2 {
 		return 0
 	}

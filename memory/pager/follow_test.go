@@ -17,13 +17,13 @@ func TestFollow(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	var f follow
 	f.beginFollow()
-	if f.own == nil {
+	if f.schedstat == nil {
 		t.Skip("one CPU, or a kernel that does not count how long a thread waits for one")
 	}
 	defer f.endFollow()
 	var cpus []int
 	for i := range 1024 {
-		if f.all.IsSet(i) {
+		if f.allowed.IsSet(i) {
 			cpus = append(cpus, i)
 		}
 	}
@@ -55,16 +55,16 @@ func TestFollow(t *testing.T) {
 	if f.chooseCPU(now); f.cpu != cpus[1] {
 		t.Error("a single fault says nothing")
 	}
-	if look(first, second); on() != f.all {
+	if look(first, second); on() != f.allowed {
 		t.Error("of two threads none is followed")
 	}
-	if look(1 << 30); on() != f.all {
+	if look(1 << 30); on() != f.allowed {
 		t.Error("there is no such thread")
 	}
 	look(first)
 	f.waited, f.looked = 0, now // as if it had waited all the time since
 	now = now.Add(1)
-	if f.chooseCPU(now); f.waited > 0 && on() != f.all {
+	if f.chooseCPU(now); f.waited > 0 && on() != f.allowed {
 		t.Error("it had to wait")
 	}
 }

@@ -173,16 +173,16 @@ func (p *process) closeProcess(bin *rpc.Bins) {
 // ring is what is in the slots of the library's memory: pages on standby in the order in which
 // they left, and slots that are free.
 type ring struct {
-	pages   []uint64 // by slot: the page's number, 0 none
-	there   []bool   // by slot: it has memory
-	head    int      // the next slot to be filled
-	tail    int      // the slot that was filled first
-	used    int      // slots from tail to head, with memory or not
-	present int      // slots that have memory
+	pages     []uint64 // by slot: the page's number, 0 none
+	hasMemory []bool   // by slot: it has memory
+	head      int      // the next slot to be filled
+	tail      int      // the slot that was filled first
+	used      int      // slots from tail to head, with memory or not
+	present   int      // slots that have memory
 }
 
 func newRing(slots int) ring {
-	return ring{pages: make([]uint64, slots), there: make([]bool, slots)}
+	return ring{pages: make([]uint64, slots), hasMemory: make([]bool, slots)}
 }
 
 func (r *ring) nextSlot(slot int) int {

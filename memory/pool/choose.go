@@ -45,10 +45,10 @@ const (
 // offer is what a neighbour would lend.
 type offer struct {
 	Neighbor
-	left int64
-	why  wire.Status   // it is not more
-	trip time.Duration // the shortest round trip of a question and its answer
-	ring int           // 0: no lender is nearer; see rings
+	bytesLeft int64
+	why       wire.Status   // it is not more
+	trip      time.Duration // the shortest round trip of a question and its answer
+	ring      int           // 0: no lender is nearer; see rings
 }
 
 // lendAnywhere asks the other nodes, nearest first. If none of them all has enough, the nearest
@@ -66,8 +66,8 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 	}
 	var less []offer
 	for _, o := range s.askOffers(near, r) {
-		if o.left < r.size {
-			refused(wire.Message{Status: o.why, Node: o.Node, B: uint64(o.left)})
+		if o.bytesLeft < r.size {
+			refused(wire.Message{Status: o.why, Node: o.Node, B: uint64(o.bytesLeft)})
 			less = append(less, o)
 			continue
 		}
@@ -80,7 +80,7 @@ func (s *Server) lendAnywhere(b *borrower, r request, avoid uint64) (grant, wire
 		refused(m)
 	}
 	for _, o := range less {
-		if o.left < r.min {
+		if o.bytesLeft < r.min {
 			continue
 		}
 		g, m := s.lendAt(b, o.Node, r)
@@ -103,7 +103,7 @@ func (s *Server) askOffers(nodes []Neighbor, r request) []offer {
 	var asked sync.WaitGroup
 	for i, n := range nodes {
 		asked.Go(func() {
-			if all[i] = s.offerOf(ctx, n, r); all[i].left >= r.size {
+			if all[i] = s.offerOf(ctx, n, r); all[i].bytesLeft >= r.size {
 				enough.Do(func() { time.AfterFunc(laterTime, stop) })
 			}
 		})
@@ -111,7 +111,7 @@ func (s *Server) askOffers(nodes []Neighbor, r request) []offer {
 	asked.Wait()
 	sortIntoRings(all)
 	slices.SortStableFunc(all, func(a, b offer) int {
-		return cmp.Or(cmp.Compare(a.ring, b.ring), cmp.Compare(a.Hops, b.Hops), cmp.Compare(b.left, a.left))
+		return cmp.Or(cmp.Compare(a.ring, b.ring), cmp.Compare(a.Hops, b.Hops), cmp.Compare(b.bytesLeft, a.bytesLeft))
 	})
 	return all
 }
@@ -131,10 +131,10 @@ func (s *Server) offerOf(ctx context.Context, n Neighbor, r request) offer {
 			a = p.askPeer(ctx, wire.Message{Op: wire.OpOffer, Account: uint32(r.account)}.Offering(), nil)
 		})
 		if a.Status != wire.StatusOK {
-			o.left, o.why, o.trip = 0, a.Status, math.MaxInt64
+			o.bytesLeft, o.why, o.trip = 0, a.Status, math.MaxInt64
 			break
 		}
-		if o.left, o.why = int64(a.B), wire.Status(a.C); o.left < r.min {
+		if o.bytesLeft, o.why = int64(a.B), wire.Status(a.C); o.bytesLeft < r.min {
 			break
 		}
 		o.trip = min(o.trip, trip)

@@ -218,7 +218,7 @@ func TestSilentLender(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all := <-offers; all[0].Node != 2 || all[0].left != 1<<20 || all[1].left != 0 {
+	if all := <-offers; all[0].Node != 2 || all[0].bytesLeft != 1<<20 || all[1].bytesLeft != 0 {
 		t.Errorf("%+v", all)
 	}
 }

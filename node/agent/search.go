@@ -44,7 +44,7 @@ type search struct {
 	// spent is how long it took to read an account's processes lately: it is halved at each look.
 	spent map[string]time.Duration
 	turn  int
-	most  int      // how many processes a look comes by
+	limit int      // how many processes a look comes by
 	list  *os.File // proc, while a scan is not complete
 }
 
@@ -54,7 +54,7 @@ type process struct {
 	account     string // see accountAt; as it was when it was first seen, or last read
 	asks        bool
 	first, read time.Time // when it was first seen, and last read
-	there       bool      // this scan has come by it
+	seen        bool      // this scan has come by it
 
 	// attach.go has these.
 	image  image
@@ -65,7 +65,7 @@ type process struct {
 }
 
 func newSearch(proc string) *search {
-	return &search{proc: proc, most: mostScanned, known: make(map[int]*process), stuck: make(map[string]chan sight), spent: make(map[string]time.Duration)}
+	return &search{proc: proc, limit: mostScanned, known: make(map[int]*process), stuck: make(map[string]chan sight), spent: make(map[string]time.Duration)}
 }
 
 // leastSpent is what spent forgets.
@@ -130,10 +130,10 @@ func (s *search) scanProc(now time.Time, but uint64) error {
 		}
 		s.list = list
 		for _, p := range s.known {
-			p.there = false
+			p.seen = false
 		}
 	}
-	names, err := s.list.Readdirnames(s.most)
+	names, err := s.list.Readdirnames(s.limit)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -145,7 +145,7 @@ func (s *search) scanProc(now time.Time, but uint64) error {
 		}
 		s.processAt(pid, inode, now)
 	}
-	if err == nil && len(names) == s.most {
+	if err == nil && len(names) == s.limit {
 		return nil
 	}
 	s.endScan()
@@ -153,7 +153,7 @@ func (s *search) scanProc(now time.Time, but uint64) error {
 		return err
 	}
 	for pid, p := range s.known {
-		if !p.there {
+		if !p.seen {
 			delete(s.known, pid)
 		}
 	}
@@ -175,7 +175,7 @@ func (s *search) processAt(pid int, inode uint64, now time.Time) *process {
 		p = &process{inode: inode, account: s.accountAt(pid, inode), first: now}
 		s.known[pid] = p
 	}
-	p.there = true
+	p.seen = true
 	return p
 }
 

@@ -153,7 +153,7 @@ func TestSearchGoesOn(t *testing.T) {
 	}
 	s, now := newSearch(proc), time.Now()
 	defer s.endScan()
-	s.most = 10
+	s.limit = 10
 	for looks := 1; looks <= 4; looks++ {
 		mustFind(t, s, now)
 		if n := len(s.known); n != min(10*looks, many) {
@@ -197,7 +197,7 @@ func TestSearchEnded(t *testing.T) {
 	}
 	s, now := newSearch(proc), time.Now()
 	defer s.endScan()
-	s.most = 10
+	s.limit = 10
 	asking := func() (n int) {
 		for _, p := range s.known {
 			if p.asks {

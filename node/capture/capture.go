@@ -115,7 +115,7 @@ type record struct {
 // Source gets the frames of one interface.
 type Source struct {
 	c       *Capture
-	of      Interface
+	iface   Interface
 	index   int // among the interfaces that are written; -1: none yet. The writer has it
 	frames  atomic.Uint64
 	written atomic.Uint64
@@ -154,7 +154,7 @@ func Start(cfg Config) (*Capture, error) {
 func (c *Capture) Add(in Interface) *Source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &Source{c: c, of: in, index: -1}
+	t := &Source{c: c, iface: in, index: -1}
 	c.taps = append(c.taps, t)
 	return t
 }

@@ -18,7 +18,7 @@ import (
 // writeHeader writes the section header and describes the interfaces that there are.
 func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
 	all := c.allSources()
-	w, err := pcapgo.NewNgWriterInterface(buf, c.describeInterface(all[0].of), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
+	w, err := pcapgo.NewNgWriterInterface(buf, c.describeInterface(all[0].iface), pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{
 		Hardware:    runtime.GOARCH,
 		OS:          runtime.GOOS,
 		Application: "exnet",
@@ -26,7 +26,7 @@ func (c *Capture) writeHeader(buf *bufio.Writer) (*pcapgo.NgWriter, error) {
 	all[0].index = 0
 	for _, t := range all[1:] {
 		if err == nil {
-			t.index, err = w.AddInterface(c.describeInterface(t.of))
+			t.index, err = w.AddInterface(c.describeInterface(t.iface))
 		}
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Capture) writeFrame(w *pcapgo.NgWriter, r record) error {
 	defer c.buffers.putBack(r.data)
 	c.waiting.Add(-int64(len(data)))
 	header := exteth.EthernetHeaderLen
-	if r.tap.of.IP {
+	if r.tap.iface.IP {
 		header = 0
 	}
 	if len(data) > header {
@@ -78,7 +78,7 @@ func (c *Capture) writeFrame(w *pcapgo.NgWriter, r record) error {
 	}
 	var err error
 	if r.tap.index < 0 {
-		if r.tap.index, err = w.AddInterface(c.describeInterface(r.tap.of)); err != nil {
+		if r.tap.index, err = w.AddInterface(c.describeInterface(r.tap.iface)); err != nil {
 			return err
 		}
 	}

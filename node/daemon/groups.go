@@ -30,10 +30,10 @@ type groups struct {
 
 	table multicast.Table
 	mu    sync.Mutex
-	// here are those of the directory.
-	here  []emp.Group         // +checklocks:mu
-	alloc multicast.Allocator // +checklocks:mu
-	now   []emp.Group         // +checklocks:mu
+	// inDirectory has the groups of the directory, current those of this node.
+	inDirectory []emp.Group         // +checklocks:mu
+	alloc       multicast.Allocator // +checklocks:mu
+	current     []emp.Group         // +checklocks:mu
 }
 
 // setRoutes sets the routing table for the groups. Before that, changes are only recorded.
@@ -82,7 +82,7 @@ func (g *groups) Lookup(group []byte) (fabric.GroupID, bool) { return g.table.Lo
 func (g *groups) setGroups(now []emp.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.here = now
+	g.inDirectory = now
 	g.applyLocked()
 }
 
@@ -102,11 +102,11 @@ func (g *groups) noteChanged() {
 // +checklocks:g.mu
 func (g *groups) mergeLocked() {
 	if g.remote == nil {
-		g.now = g.here
+		g.current = g.inDirectory
 		return
 	}
 	want := g.remote()
-	for _, e := range g.here {
+	for _, e := range g.inDirectory {
 		want[e.Addr] = append(want[e.Addr], e.Members...)
 	}
 	for a, e := range maps.Collect(g.alloc.All()) {
@@ -122,9 +122,9 @@ func (g *groups) mergeLocked() {
 		}
 	}
 	given := maps.Collect(g.alloc.All())
-	g.now = nil
+	g.current = nil
 	for _, a := range slices.SortedFunc(maps.Keys(given), netip.Addr.Compare) {
-		g.now = append(g.now, emp.Group{Addr: a, ID: given[a].Group, Members: given[a].Members})
+		g.current = append(g.current, emp.Group{Addr: a, ID: given[a].Group, Members: given[a].Members})
 	}
 }
 
@@ -132,7 +132,7 @@ func (g *groups) mergeLocked() {
 func (g *groups) listGroups() []emp.Group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.now)
+	return slices.Clone(g.current)
 }
 
 // +checklocks:g.mu
@@ -142,7 +142,7 @@ func (g *groups) applyLocked() {
 	}
 	g.mergeLocked()
 	var members [fabric.Groups][]fabric.NodeID
-	for _, e := range g.now {
+	for _, e := range g.current {
 		if e.ID < multicast.FirstGroup || e.ID > multicast.LastGroup {
 			continue // the members of group 63 are the links'
 		}
@@ -170,7 +170,7 @@ func (g *groups) applyLocked() {
 	for a := range g.table.All() {
 		gone[a] = true
 	}
-	for _, e := range g.now {
+	for _, e := range g.current {
 		delete(gone, e.Addr)
 		g.table.Set(e.Addr, e.ID)
 	}

@@ -13,14 +13,14 @@ import (
 //
 // Concurrency: all methods may be called from many goroutines.
 type Gate struct {
-	most int
+	limit int
 
-	mu sync.Mutex
-	of map[caller.Account]int // +checklocks:mu
+	mu          sync.Mutex
+	connections map[caller.Account]int // +checklocks:mu
 }
 
 // NewGate makes a gate for so many connections of an account.
-func NewGate(most int) *Gate { return &Gate{most: most, of: make(map[caller.Account]int)} }
+func NewGate(most int) *Gate { return &Gate{limit: most, connections: make(map[caller.Account]int)} }
 
 // Enter counts a connection until leave is called. An error: its account has too many, or cannot be
 // found out.
@@ -30,7 +30,7 @@ func (g *Gate) Enter(conn *net.UnixConn) (leave func(), err error) {
 		return nil, err
 	}
 	if !g.enter(who.Account) {
-		return nil, fmt.Errorf("%v has %d connections already", who.Account, g.most)
+		return nil, fmt.Errorf("%v has %d connections already", who.Account, g.limit)
 	}
 	return func() { g.leave(who.Account) }, nil
 }
@@ -38,17 +38,17 @@ func (g *Gate) Enter(conn *net.UnixConn) (leave func(), err error) {
 func (g *Gate) enter(of caller.Account) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !of.Unlimited() && g.of[of] >= g.most {
+	if !of.Unlimited() && g.connections[of] >= g.limit {
 		return false
 	}
-	g.of[of]++
+	g.connections[of]++
 	return true
 }
 
 func (g *Gate) leave(of caller.Account) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.of[of]--; g.of[of] == 0 {
-		delete(g.of, of)
+	if g.connections[of]--; g.connections[of] == 0 {
+		delete(g.connections, of)
 	}
 }

@@ -35,8 +35,8 @@ func TestGate(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.of) > 0 {
-		t.Errorf("%v are left", g.of)
+	if len(g.connections) > 0 {
+		t.Errorf("%v are left", g.connections)
 	}
 }
 

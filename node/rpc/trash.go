@@ -114,7 +114,7 @@ type Bins struct {
 
 type counted struct {
 	bin  *Bin
-	here int // not closed yet; belongs to the lock of Bins
+	open int // not closed yet; belongs to the lock of Bins
 }
 
 // Throw takes descriptors that a user's processes have sent; negative ones are none.
@@ -138,12 +138,12 @@ func (b *Bins) Do(a caller.Account, end func()) {
 		u = &counted{bin: new(Bin)}
 		b.users[a] = u
 	}
-	u.here++
+	u.open++
 	u.bin.Do(func() {
 		end()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if u.here--; u.here == 0 {
+		if u.open--; u.open == 0 {
 			delete(b.users, a)
 		}
 	})
@@ -172,5 +172,5 @@ func (b *Bins) Full(a caller.Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	u := b.users[a]
-	return u != nil && u.here >= Most && !a.Unlimited()
+	return u != nil && u.open >= Most && !a.Unlimited()
 }

@@ -109,7 +109,7 @@ func TestEndFd(t *testing.T) {
 		bins.mu.Lock()
 		defer bins.mu.Unlock()
 		if u := bins.users[user]; u != nil {
-			return u.here
+			return u.open
 		}
 		return 0
 	}

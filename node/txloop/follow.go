@@ -38,9 +38,9 @@ type follower struct {
 	senders Senders // nil: not to be followed
 	few     bool    // so few CPUs that the thread shares one with programs
 	stays   bool    // bound by bindThread
-	all     unix.CPUSet
+	allowed unix.CPUSet
 	home    int // CPU that the thread is bound to; -1: none
-	here    func() int
+	cpuNow  func() int
 	lock    func() // takes the thread for the goroutine alone
 
 	bursts, sent, received int // since the last look
@@ -48,11 +48,11 @@ type follower struct {
 
 // findHomes begins. Several devices have their programs in several places.
 func (f *follower) findHomes(ports []port, lock func()) {
-	f.home, f.here, f.lock = -1, currentCPU, lock
-	if unix.SchedGetaffinity(0, &f.all) != nil {
+	f.home, f.cpuNow, f.lock = -1, currentCPU, lock
+	if unix.SchedGetaffinity(0, &f.allowed) != nil {
 		return
 	}
-	n := f.all.Count()
+	n := f.allowed.Count()
 	f.few = n >= 2 && n <= followCPUs
 	if f.few && len(ports) == 1 {
 		f.senders = ports[0].Senders
@@ -66,10 +66,10 @@ func (f *follower) bindThread(links []served) {
 	if !f.few || f.home >= 0 {
 		return
 	}
-	cpu := f.here()
+	cpu := f.cpuNow()
 	var one unix.CPUSet
 	one.Set(cpu)
-	if f.all.IsSet(cpu) && unix.SchedSetaffinity(0, &one) == nil {
+	if f.allowed.IsSet(cpu) && unix.SchedSetaffinity(0, &one) == nil {
 		f.bindTo(cpu, links)
 		f.stays = true
 	}
@@ -96,7 +96,7 @@ func (f *follower) noteBurst(bytes int, links []served) bool {
 	case receives && slices.ContainsFunc(links, func(s served) bool { return s.PeerCPU() == max(cpu, f.home) }):
 		f.unbindThread(links)
 		return false
-	case cpu < 0 || cpu == f.home || !f.all.IsSet(cpu) || f.home < 0 && cpu == f.here():
+	case cpu < 0 || cpu == f.home || !f.allowed.IsSet(cpu) || f.home < 0 && cpu == f.cpuNow():
 		return false
 	}
 	var one unix.CPUSet
@@ -114,7 +114,7 @@ func (f *follower) noteBurst(bytes int, links []served) bool {
 func (f *follower) unbindThread(links []served) {
 	if f.home >= 0 {
 		f.bindTo(-1, links)
-		_ = unix.SchedSetaffinity(0, &f.all) // it was allowed before
+		_ = unix.SchedSetaffinity(0, &f.allowed) // it was allowed before
 	}
 }
 

@@ -63,7 +63,7 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		here, other := 0, 1
-		f.here = func() int { return here }
+		f.cpuNow = func() int { return here }
 		senders = fakeSenders(here)
 		expect("programs here", -1, 0, bursts(1000, 0))
 		senders = fakeSenders(other)

@@ -82,7 +82,7 @@ func (l *Loop) currentCPU() int {
 		return l.place.home
 	}
 	if l.threadCPU < 0 {
-		l.threadCPU = l.place.here()
+		l.threadCPU = l.place.cpuNow()
 	}
 	return l.threadCPU
 }

@@ -97,7 +97,7 @@ func TestGlanceBesideSpinners(t *testing.T) {
 		now := time.Second
 		l := &Loop{clock: func() time.Duration { return now }, yielding: func() { now += slice }}
 		asked, waits := 0, 0
-		l.threadCPU, l.place.home, l.place.here = -1, -1, func() int { asked++; return currentCPU() }
+		l.threadCPU, l.place.home, l.place.cpuNow = -1, -1, func() int { asked++; return currentCPU() }
 		l.home.realtime = func() bool { return true }
 		defer func() { l.raisePriority(); sched.Raise() }()
 		caught, stopped, begun := 0, 0, now

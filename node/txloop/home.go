@@ -52,7 +52,7 @@ func (l *Loop) bindToHome() {
 			s.Main() // what was sent until now does not end the rest
 		}
 	}
-	if h.next < 0 || !h.realtime() || !l.place.all.IsSet(h.next) {
+	if h.next < 0 || !h.realtime() || !l.place.allowed.IsSet(h.next) {
 		l.unbindHome()
 		return
 	}
@@ -81,7 +81,7 @@ func (l *Loop) unbindHome() {
 	l.place.bindTo(-1, l.links)
 	// The goroutine may have another thread now, and that one may have made more, which
 	// inherited its CPU.
-	sched.Unbind(h.cpu, &l.place.all)
+	sched.Unbind(h.cpu, &l.place.allowed)
 }
 
 // noteRested is called when something has ended a rest.

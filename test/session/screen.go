@@ -23,14 +23,14 @@ type screen struct {
 	// +checklocks:mu
 	column int
 	// +checklocks:mu
-	rest []byte // of a character or an escape sequence that is not complete
+	unfinished []byte // of a character or an escape sequence that is not complete
 }
 
 // clearScreen empties the screen.
 func (s *screen) clearScreen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun, s.lines, s.line, s.column, s.rest = time.Now(), nil, nil, 0, nil
+	s.begun, s.lines, s.line, s.column, s.unfinished = time.Now(), nil, nil, 0, nil
 }
 
 // shownLines returns what is on the screen.
@@ -69,7 +69,7 @@ func (s *screen) endLine() {
 func (s *screen) write(text []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := append(s.rest, text...)
+	b := append(s.unfinished, text...)
 	for len(b) > 0 {
 		n := 1
 		switch b[0] {
@@ -91,7 +91,7 @@ func (s *screen) write(text []byte) {
 			}
 		case 0x1b:
 			if n = sequenceLength(b); n == 0 {
-				s.rest = slices.Clone(b)
+				s.unfinished = slices.Clone(b)
 				return
 			}
 			if b[n-1] == 'K' {
@@ -99,7 +99,7 @@ func (s *screen) write(text []byte) {
 			}
 		default:
 			if !utf8.FullRune(b) {
-				s.rest = slices.Clone(b)
+				s.unfinished = slices.Clone(b)
 				return
 			}
 			var r rune
@@ -109,7 +109,7 @@ func (s *screen) write(text []byte) {
 		}
 		b = b[n:]
 	}
-	s.rest = nil
+	s.unfinished = nil
 }
 
 // putRune writes a character at the cursor.

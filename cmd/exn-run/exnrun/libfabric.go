@@ -64,11 +64,11 @@ func fabricVariables(path string, lookup func(string) (string, bool)) []string {
 
 // portNode is a node that has ports only.
 type portNode struct {
-	path   string
-	server *ports.Server
-	ln     *net.UnixListener
-	end    context.CancelFunc
-	all    sync.WaitGroup
+	path       string
+	server     *ports.Server
+	ln         *net.UnixListener
+	end        context.CancelFunc
+	goroutines sync.WaitGroup
 }
 
 // startPortNode starts a node whose socket is path. Its user may have all ports. warn is told what
@@ -81,9 +81,9 @@ func startPortNode(path string, warn func(string, ...any)) (*portNode, error) {
 	ctx, end := context.WithCancel(context.Background())
 	n := &portNode{path: path, server: ports.New(ports.Config{Node: 1, PerUser: 2 * fabric.VPIDs}), ln: ln, end: end}
 	failed := func(err error) { warn("the node's ports: %v", err) }
-	n.all.Go(func() {
+	n.goroutines.Go(func() {
 		for conn := range rpc.Accept(ctx, ln, time.Millisecond, failed) {
-			n.all.Go(func() {
+			n.goroutines.Go(func() {
 				if err := n.server.Process(conn); err != nil && !errors.Is(err, net.ErrClosed) {
 					failed(err)
 				}
@@ -97,6 +97,6 @@ func (n *portNode) close() error {
 	n.end()
 	err := n.ln.Close()
 	n.server.Close()
-	n.all.Wait()
+	n.goroutines.Wait()
 	return err
 }

@@ -17,8 +17,8 @@ import (
 type watch struct {
 	mu     sync.Mutex
 	tables []*watched // +checklocks:mu
-	// more: processes beyond those.
-	more int // +checklocks:mu
+	// unseen: processes beyond those.
+	unseen int // +checklocks:mu
 
 	conns map[seenKey]*connstats.Connection
 	lost  int // connections that are not shown: their entries were used anew before they were seen, or there are too many
@@ -51,7 +51,7 @@ func (w *watch) addFile(program string, pid int, f *os.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.tables) >= maxProcesses {
-		w.more++
+		w.unseen++
 		f.Close()
 		return
 	}
@@ -71,7 +71,7 @@ func sameFile(f *os.File, info os.FileInfo) bool {
 func (w *watch) countProcesses() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.tables) + w.more
+	return len(w.tables) + w.unseen
 }
 
 // eachProcess calls f for every process that has shown its statistics.

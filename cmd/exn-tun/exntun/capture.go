@@ -50,7 +50,7 @@ exn-tun capture | wireshark -k -i -`,
 	}
 	o.defineFlags(fs)
 	fs.BoolVar(&o.direct, "direct", false, "packets of direct connections, which go by TCP meanwhile")
-	cli.Group(fs, "With --direct", func(fs *pflag.FlagSet) { directFlags(fs, &o.of) })
+	cli.Group(fs, "With --direct", func(fs *pflag.FlagSet) { directFlags(fs, &o.filter) })
 	c.Flags().StringVarP(&o.file, "output", "o", "-", "`FILE` write to a file or named pipe (standard output)")
 	c.Flags().StringVarP(&o.file, "write", "w", "-", "as tcpdump calls --output")
 	_ = c.Flags().MarkHidden("write") // it fails for a flag that is not there
@@ -68,7 +68,7 @@ type captureOptions struct {
 	snapLen int
 	direct  bool
 	only    bool        // with direct: the named nodes' programs only
-	of      broker.Rule // with direct: which connections
+	filter  broker.Rule // with direct: which connections
 }
 
 func runCapture(ctx context.Context, p program, o captureOptions) error {
@@ -103,7 +103,7 @@ func (o captureOptions) captureWriter() (write func(context.Context, program, io
 	if o.direct {
 		return o.captureDirect, func() error { return nil }, nil
 	}
-	if o.of != (broker.Rule{}) {
+	if o.filter != (broker.Rule{}) {
 		return nil, nil, cli.Usagef("--container, --port, --to and --pid are for --direct")
 	}
 	nodes, err := o.selectedNodes()

@@ -45,7 +45,7 @@ type directPlace struct {
 
 // captureDirect writes the packets of direct connections to w, until ctx ends or nobody reads them.
 func (o captureOptions) captureDirect(ctx context.Context, p program, w io.Writer) (err error) {
-	d := &directCapture{captureOptions: o, p: p, hold: control.NewHold(o.of), flows: capture.NewFlows(), began: time.Now(), at: make(map[string]*directPlace)}
+	d := &directCapture{captureOptions: o, p: p, hold: control.NewHold(o.filter), flows: capture.NewFlows(), began: time.Now(), at: make(map[string]*directPlace)}
 	first, err := d.askBrokers()
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (d *directCapture) askBrokers() (all []*control.Sockets, err error) {
 	}
 	kept := all[:0]
 	for _, s := range all {
-		if s.Broker != "" && d.of.In([]string{s.Container, s.Name}) {
+		if s.Broker != "" && d.filter.In([]string{s.Container, s.Name}) {
 			kept = append(kept, s)
 		}
 	}
@@ -132,7 +132,7 @@ func (d *directCapture) openPlace(s *control.Sockets, to *capture.Source) error 
 	}
 	var socket *capture.Socket
 	if err := inNamespace(inode, func() (err error) {
-		socket, err = capture.OpenSocket(d.of.Port, d.snapLen)
+		socket, err = capture.OpenSocket(d.filter.Port, d.snapLen)
 		return err
 	}); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -233,8 +233,8 @@ func (d *directCapture) findNewClients() error {
 func (d *directCapture) knownOf(s *control.Sockets, c connstats.Connection) capture.Known {
 	return capture.Known{
 		UDP: c.UDP, Local: c.Local, Remote: c.Remote, Server: c.Server, Process: processOf(c),
-		Wanted:    d.of.Fits([]string{s.Container, s.Name}, &c),
-		AnyClient: d.of.PID == 0,
+		Wanted:    d.filter.Fits([]string{s.Container, s.Name}, &c),
+		AnyClient: d.filter.PID == 0,
 	}
 }
 
@@ -262,7 +262,7 @@ func (d *directCapture) holdAll() error {
 		}
 	}
 	for _, s := range told {
-		writeSwitch(d.p.stderr, s, control.Request{Direct: &d.of})
+		writeSwitch(d.p.stderr, s, control.Request{Direct: &d.filter})
 	}
 	return nil
 }

@@ -220,7 +220,7 @@ func loadOf(g *graph.Graph, router string, flows []routing.Flow, use func(routin
 }
 
 // layers are layers of virtual channels, each free of cycles.
-type layers struct{ of *routing.Dependencies }
+type layers struct{ dependencies *routing.Dependencies }
 
 func newLayers() layers { return layers{routing.NewDependencies()} }
 
@@ -232,7 +232,7 @@ func (l layers) placePath(path []int32) bool {
 		for i, c := range path {
 			hops[i] = routing.Hop{Channel: c, Virtual: v}
 		}
-		if l.of.Try(hops) {
+		if l.dependencies.Try(hops) {
 			return true
 		}
 	}

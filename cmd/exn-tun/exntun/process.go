@@ -15,7 +15,7 @@ import (
 // orphans adopts processes whose parents ended before them: until stopAdopting, this process
 // becomes their parent.
 type orphans struct {
-	others   map[int]bool // children that were there before
+	earlier  map[int]bool // children that were there before
 	children func() []int
 }
 
@@ -25,9 +25,9 @@ func adoptOrphans() (*orphans, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopting orphaned processes: %w", err)
 	}
-	o := &orphans{others: make(map[int]bool), children: childProcesses}
+	o := &orphans{earlier: make(map[int]bool), children: childProcesses}
 	for _, pid := range o.children() {
-		o.others[pid] = true
+		o.earlier[pid] = true
 	}
 	return o, nil
 }
@@ -47,7 +47,7 @@ func (o *orphans) endChildren() int {
 	for {
 		left := 0
 		for _, pid := range o.children() {
-			if o.others[pid] {
+			if o.earlier[pid] {
 				continue
 			}
 			left++ // when it ends, even if it has ended since it was listed, its own come to us
@@ -74,7 +74,7 @@ func (o *orphans) endChildren() int {
 // and waits for itself.
 func (o *orphans) reapChildren(own []int) {
 	for _, pid := range o.children() {
-		if !o.others[pid] && !slices.Contains(own, pid) {
+		if !o.earlier[pid] && !slices.Contains(own, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left alone
 		}
 	}

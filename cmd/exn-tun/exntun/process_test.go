@@ -73,12 +73,12 @@ func TestOrphansOfLateEnd(t *testing.T) {
 	o.children = func() []int {
 		pids := childProcesses()
 		for _, pid := range pids {
-			if !o.others[pid] {
+			if !o.earlier[pid] {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
 		eventually(t, "those listed have ended", func() bool {
-			return !slices.ContainsFunc(pids, func(pid int) bool { return !o.others[pid] && runs(pid) })
+			return !slices.ContainsFunc(pids, func(pid int) bool { return !o.earlier[pid] && runs(pid) })
 		})
 		return pids
 	}

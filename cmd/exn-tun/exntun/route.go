@@ -90,9 +90,9 @@ that process has ended; routes that others have already are left to them.`, &res
 // fabricRoutes are the nodes of a fabric with their reservations.
 type fabricRoutes struct {
 	*everyNode
-	has    []*control.Reservations // by node
-	topo   *topo.Topology
-	routes *topo.Routes // without the links that are cut on the first node
+	reservations []*control.Reservations // by node
+	topo         *topo.Topology
+	routes       *topo.Routes // without the links that are cut on the first node
 }
 
 func routesOf(o nodeOptions) (*fabricRoutes, error) {
@@ -113,12 +113,12 @@ func routesOf(o nodeOptions) (*fabricRoutes, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.has = append(f.has, r)
+		f.reservations = append(f.reservations, r)
 	}
 	if f.topo, _, err = t.Build(); err != nil {
 		return nil, err
 	}
-	f.routes, err = routesWithout(f.topo, f.has[0].Cut)
+	f.routes, err = routesWithout(f.topo, f.reservations[0].Cut)
 	return f, err
 }
 
@@ -243,7 +243,7 @@ func (p *plan) removeReserved(existing []topo.Override) int {
 
 // firstOverrides returns the overrides of the first node.
 func (f *fabricRoutes) firstOverrides() (list []topo.Override, err error) {
-	for _, s := range f.has[0].List {
+	for _, s := range f.reservations[0].List {
 		built, err := s.Build()
 		if err != nil {
 			return nil, err
@@ -265,7 +265,7 @@ func (f *fabricRoutes) installOverrides(id string, overrides []topo.Override) er
 	}
 	for _, want := range []string{control.RouteCheck, control.RouteReserve} {
 		for i, n := range f.nodes {
-			_, err := f.askNode(n, control.RouteRequest{Want: want, Reserve: s, Changes: f.has[i].Changes})
+			_, err := f.askNode(n, control.RouteRequest{Want: want, Reserve: s, Changes: f.reservations[i].Changes})
 			if err == nil {
 				continue
 			}
@@ -292,7 +292,7 @@ func releaseRoutes(_ context.Context, _ program, o routeOptions) error {
 	var errs []error
 	found := false
 	for i, n := range f.nodes {
-		if !slices.ContainsFunc(f.has[i].List, func(s control.Reservation) bool { return s.ID == o.id }) {
+		if !slices.ContainsFunc(f.reservations[i].List, func(s control.Reservation) bool { return s.ID == o.id }) {
 			continue
 		}
 		found = true
@@ -319,7 +319,7 @@ type listedReservation struct {
 func (f *fabricRoutes) listRoutes() listed {
 	l := listed{Adaptive: append([]fabric.NodeID{}, f.adaptiveNodes()...), Reservations: []listedReservation{}}
 	seen := make(map[string]bool)
-	for _, r := range f.has {
+	for _, r := range f.reservations {
 		for _, s := range r.List {
 			if !seen[s.ID] {
 				seen[s.ID] = true
@@ -379,7 +379,7 @@ func classesOf(s control.Reservation) string {
 func (f *fabricRoutes) nodesWithout(id string) []fabric.NodeID {
 	list := []fabric.NodeID{}
 	for i, n := range f.nodes {
-		if !slices.ContainsFunc(f.has[i].List, func(s control.Reservation) bool { return s.ID == id }) {
+		if !slices.ContainsFunc(f.reservations[i].List, func(s control.Reservation) bool { return s.ID == id }) {
 			list = append(list, n)
 		}
 	}

@@ -153,7 +153,7 @@ func TestLayers(t *testing.T) {
 			}
 		}
 	}
-	if l.of.Cyclic() {
+	if l.dependencies.Cyclic() {
 		t.Error("there is a cycle")
 	}
 	if placed < 12 {
@@ -174,7 +174,7 @@ func TestLayers(t *testing.T) {
 			}
 		}
 	}
-	if refused > 0 || full.of.Cyclic() { // one way round for each layer
+	if refused > 0 || full.dependencies.Cyclic() { // one way round for each layer
 		t.Errorf("%d refused", refused)
 	}
 	if full.placePath([]int32{0, 1, 2, 3, 0}) {

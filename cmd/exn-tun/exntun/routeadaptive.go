@@ -62,7 +62,7 @@ func routeAdaptive(p program, o nodeOptions, on bool) error {
 	for i, n := range f.nodes {
 		if _, err := f.askNode(n, control.RouteRequest{Want: want(on)}); err != nil {
 			for j, done := range f.nodes[:i] {
-				_, undo := f.askNode(done, control.RouteRequest{Want: want(f.has[j].Adaptive)})
+				_, undo := f.askNode(done, control.RouteRequest{Want: want(f.reservations[j].Adaptive)})
 				err = errors.Join(err, undo)
 			}
 			return err
@@ -82,7 +82,7 @@ func routeAdaptive(p program, o nodeOptions, on bool) error {
 // adaptiveNodes lists the nodes that route data adaptively.
 func (f *fabricRoutes) adaptiveNodes() (list []fabric.NodeID) {
 	for i, n := range f.nodes {
-		if f.has[i].Adaptive {
+		if f.reservations[i].Adaptive {
 			list = append(list, n)
 		}
 	}

@@ -110,15 +110,15 @@ type pageLoad struct {
 	Title, About, Most, All string
 	Drawing                 template.HTML
 	load                    []topo.LinkLoad
-	most                    uint64 // bytes of the busiest channel
+	peakBytes               uint64 // bytes of the busiest channel
 	flows                   bool   // load counts flows, not packets
 }
 
 // pageChannel is the busiest channels' load each time.
 type pageChannel struct {
-	Name  string
-	Loads []string
-	most  uint64
+	Name      string
+	Loads     []string
+	peakBytes uint64
 }
 
 // Limits of the page's tables.
@@ -241,7 +241,7 @@ func bestOf(flows int, best string, most map[string]uint64) string {
 
 // listReservations lists the overrides of the first node.
 func (p *routePage) listReservations(f *fabricRoutes) {
-	for _, s := range f.has[0].List {
+	for _, s := range f.reservations[0].List {
 		for _, o := range s.Overrides {
 			if o.Cut {
 				p.Cut++
@@ -360,7 +360,7 @@ func (p *routePage) drawLoads(routes *topo.Routes) error {
 				}
 			}
 		}
-		l.most, l.Most, l.All = most, display.Bytes(most), display.Bytes(all)
+		l.peakBytes, l.Most, l.All = most, display.Bytes(most), display.Bytes(all)
 		l.About = fmt.Sprintf("most %s (%s), all links %s", l.Most, where, l.All)
 		if len(t.Nodes()) <= topo.MaxDrawn {
 			var b bytes.Buffer
@@ -382,13 +382,13 @@ func changeOf(before, after *pageLoad) string {
 	how, _, _ := strings.Cut(before.Title, ",")
 	text := fmt.Sprintf("With the reserved routes the busiest link carries %s instead of %s", after.Most, before.Most)
 	change := "less"
-	if after.most > before.most {
+	if after.peakBytes > before.peakBytes {
 		change = "more"
 	}
-	switch share := display.Percent(math.Abs(float64(after.most)-float64(before.most)) / float64(before.most)); {
+	switch share := display.Percent(math.Abs(float64(after.peakBytes)-float64(before.peakBytes)) / float64(before.peakBytes)); {
 	case after.Most == before.Most:
 		text = "With the reserved routes the busiest link carries as much as without, " + after.Most
-	case before.most > 0 && share != display.Percent(0):
+	case before.peakBytes > 0 && share != display.Percent(0):
 		text += fmt.Sprintf(": %s %s", share, change)
 	}
 	return text + " (" + how + ")."
@@ -412,15 +412,15 @@ func (p *routePage) fillBusiest(t *topo.Topology) {
 				if k == 1 {
 					n = l.load[i].BA.Bytes
 				}
-				c.most = max(c.most, n)
+				c.peakBytes = max(c.peakBytes, n)
 				c.Loads = append(c.Loads, display.Bytes(n))
 			}
-			if c.most > 0 {
+			if c.peakBytes > 0 {
 				p.Channels = append(p.Channels, c)
 			}
 		}
 	}
-	slices.SortStableFunc(p.Channels, func(a, b pageChannel) int { return cmp.Compare(b.most, a.most) })
+	slices.SortStableFunc(p.Channels, func(a, b pageChannel) int { return cmp.Compare(b.peakBytes, a.peakBytes) })
 	p.Channels = p.Channels[:min(len(p.Channels), maxPageChannels)]
 }
 

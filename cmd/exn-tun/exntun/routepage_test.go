@@ -107,7 +107,7 @@ func TestRootRoutePage(t *testing.T) {
 
 func TestChangeOf(t *testing.T) {
 	load := func(title string, bytes uint64, text string) *pageLoad {
-		return &pageLoad{Title: title, most: bytes, Most: text}
+		return &pageLoad{Title: title, peakBytes: bytes, Most: text}
 	}
 	before := load("simulated, by the tables", 200, "200 B")
 	for want, after := range map[string]*pageLoad{
@@ -144,7 +144,7 @@ func TestBusiest(t *testing.T) {
 	load[0].AB.Bytes, load[1].BA.Bytes = 1, 2
 	p := &routePage{Loads: []*pageLoad{{load: load}}}
 	p.fillBusiest(mesh)
-	if len(p.Channels) != 2 || p.Channels[0].most != 2 || p.Channels[1].most != 1 {
+	if len(p.Channels) != 2 || p.Channels[0].peakBytes != 2 || p.Channels[1].peakBytes != 1 {
 		t.Errorf("got %+v", p.Channels)
 	}
 }

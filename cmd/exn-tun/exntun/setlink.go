@@ -105,7 +105,7 @@ func (s *linkSetting) setOnNodes(p program, o nodeOptions) error {
 	if err != nil {
 		return err
 	}
-	cut := slices.DeleteFunc(slices.Clone(f.has[0].Cut), func(l control.Ends) bool { return l == s.ends || l == control.Ends{s.ends[1], s.ends[0]} })
+	cut := slices.DeleteFunc(slices.Clone(f.reservations[0].Cut), func(l control.Ends) bool { return l == s.ends || l == control.Ends{s.ends[1], s.ends[0]} })
 	if s.down {
 		cut = append(cut, s.ends)
 	}

@@ -103,8 +103,8 @@ func TestDetoursAreAcyclic(t *testing.T) {
 			}
 			l := newLayers()
 			n, err := l.placeDetours(g)
-			if err != nil || n == 0 || l.of.Cyclic() {
-				t.Errorf("%s without %v: %d ways round, %v, cyclic: %v", name, cut, n, err, l.of.Cyclic())
+			if err != nil || n == 0 || l.dependencies.Cyclic() {
+				t.Errorf("%s without %v: %d ways round, %v, cyclic: %v", name, cut, n, err, l.dependencies.Cyclic())
 			}
 		}
 	}

@@ -32,7 +32,7 @@ type lab struct {
 	o     Options
 	place place
 
-	here    *netns.NS
+	ownNS   *netns.NS
 	spaces  [2]*netns.NS // of the client's node and the server's; the same one without nodes
 	dirs    [2]string    // of the nodes; "" without nodes
 	nodes   [2]*testlab.Process
@@ -82,10 +82,10 @@ func (l *lab) bringUp(p place) {
 	l.t.Helper()
 	l.place, l.servers = p, make(map[string]*testlab.Process)
 	var err error
-	if l.here, err = netnstest.Here(); err != nil {
+	if l.ownNS, err = netnstest.Here(); err != nil {
 		l.t.Fatal(err)
 	}
-	l.t.Cleanup(func() { l.here.Close() })
+	l.t.Cleanup(func() { l.ownNS.Close() })
 	for i := range l.spaces {
 		if l.spaces[i] = l.spaces[0]; i == 0 || p.nodes {
 			l.spaces[i] = testlab.LoopbackNS(l.t)

@@ -57,7 +57,7 @@ func (l *lab) runRow(p path, conns, load int) Row {
 	r := Row{Path: l.titleOf(p), Programs: p.programsOf(), Conns: conns, Load: load}
 	what := fmt.Sprintf("%s, %s, %d connections, %d spinning", r.Path, r.Programs, conns, load)
 	for range load {
-		spin := l.startProgram("spinning", l.here, nil, "/bin/sh", "-c", "while :; do :; done")
+		spin := l.startProgram("spinning", l.ownNS, nil, "/bin/sh", "-c", "while :; do :; done")
 		defer spin.Kill()
 	}
 	quiet := l.disturbNodes(&r)
@@ -183,7 +183,7 @@ func (l *lab) commandOf(e end, side int, args ...string) (ns *netns.NS, argv []s
 	argv = []string{l.toolPath("exn-run"), "--loopback"}
 	if l.place.nodes {
 		argv = []string{l.toolPath("exn-run"), "--dir", l.dirs[side], "--node", strconv.Itoa(1 + side)}
-		ns = l.here
+		ns = l.ownNS
 	}
 	if library := os.Getenv("EXN_E2E_LIBRARY"); library != "" { // such as one with sanitizers
 		argv = append(argv, "--library", library)

@@ -82,12 +82,12 @@ func Run(ctx context.Context, c Config) error {
 // plugin is one that is registered with a kubelet.
 type plugin struct {
 	api.UnimplementedDevicePluginServer
-	c       Config
-	server  *grpc.Server
-	own     fs.FileInfo   // the plugin's socket
-	kubelet fs.FileInfo   // that of the kubelet with which it is registered
-	ended   chan struct{} // closed when it no longer serves
-	done    chan struct{} // closed when streams have to end
+	c          Config
+	server     *grpc.Server
+	socketInfo fs.FileInfo   // the plugin's socket
+	kubelet    fs.FileInfo   // that of the kubelet with which it is registered
+	ended      chan struct{} // closed when it no longer serves
+	done       chan struct{} // closed when streams have to end
 }
 
 var _ api.DevicePluginServer = (*plugin)(nil)
@@ -114,7 +114,7 @@ func startPlugin(ctx context.Context, c Config) (p *plugin, err error) {
 		defer close(p.ended)
 		_ = p.server.Serve(ln) // until close
 	}()
-	if p.own, err = os.Stat(path); err == nil {
+	if p.socketInfo, err = os.Stat(path); err == nil {
 		err = p.register(ctx)
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *plugin) register(ctx context.Context) error {
 
 // stands reports whether both sockets are those of when it was registered.
 func (p *plugin) stands() bool {
-	return p != nil && sameFile(p.own, p.c.socket(socketName)) && sameFile(p.kubelet, p.c.socket(kubeletName))
+	return p != nil && sameFile(p.socketInfo, p.c.socket(socketName)) && sameFile(p.kubelet, p.c.socket(kubeletName))
 }
 
 // sameFile reports whether a file is the one of before. An inode's number may come again.
@@ -158,7 +158,7 @@ func (p *plugin) close() {
 	close(p.done)
 	p.server.Stop()
 	<-p.ended
-	if path := p.c.socket(socketName); p.own != nil && sameFile(p.own, path) {
+	if path := p.c.socket(socketName); p.socketInfo != nil && sameFile(p.socketInfo, path) {
 		_ = os.Remove(path) // a later plugin would, too
 	}
 }
