@@ -403,6 +403,27 @@ ssize_t dg_recvmsg(int fd, struct msghdr *m, int flags)
 	return received(d, fd, recv_one(d, fd, m, flags), flags);
 }
 
+/* May the next message of a recvmmsg, which has some, be received? The kernel keeps an error that
+ * comes after the first one for the next call, so none is taken here: false. Waits for a message
+ * before that one would. */
+OURS bool has_next(struct ds_dgram *d, int fd, int flags)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct timeval limit = {0, 0};
+	socklen_t len = sizeof limit;
+	int saved = errno;
+
+	if ((flags & MSG_DONTWAIT) || ds_dg_nonblocking(d, fd)) {
+		p.events = 0;
+		bool fails = __atomic_load_n(&d->asks, __ATOMIC_RELAXED) && REAL(ppoll, &p, 1, &(struct timespec){0, 0}, NULL) > 0;
+		errno = saved;
+		return !fails;
+	}
+	REAL(getsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &len);
+	struct timespec t = {limit.tv_sec, limit.tv_usec * 1000L};
+	return wait_poll(&p, 1, limit.tv_sec || limit.tv_usec ? &t : NULL, NULL, NULL) > 0 && !(p.revents & POLLERR);
+}
+
 int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
 {
 	struct timespec deadline, left;
@@ -419,6 +440,8 @@ int dg_recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespe
 	unsigned i = 0;
 	n = n < UIO_MAXIOV ? n : UIO_MAXIOV;
 	while (i < n && (i == 0 || word_dgram(fd_word(fd)) == d)) { /* as in dg_sendmmsg */
+		if (i > 0 && !has_next(d, fd, f))
+			break;
 		ssize_t rc = received(d, fd, recv_one(d, fd, msg_of(v, i), f), flags);
 		if (rc >= 0 && !ds_writable(&v[i].msg_len, sizeof v[i].msg_len)) {
 			errno = EFAULT;

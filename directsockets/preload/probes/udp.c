@@ -328,6 +328,53 @@ static void refused_first(void)
 	}
 }
 
+struct ends {
+	int c, s;
+};
+
+static void *leaves(void *arg)
+{
+	struct ends *e = arg;
+
+	nap(50);
+	close(e->s);
+	nap(10);
+	send(e->c, "to nobody", 9, 0);
+	return NULL;
+}
+
+// recvmmsg has got some when a datagram is refused: the next call is told, whichever it is.
+static void refused_later(void)
+{
+	char b;
+	struct iovec v = {&b, 1};
+	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}};
+	pthread_t t;
+
+	for (int i = 0; i < 5; i++) {
+		struct ends e;
+		int err = 0;
+		socklen_t n = sizeof err;
+		udp_pair(&e.c, &e.s);
+		to(e.s, e.c, "a");
+		pthread_create(&t, NULL, leaves, &e);
+		R(recvmmsg(e.c, m, 3, 0, NULL));
+		pthread_join(t, NULL);
+		if (i == 0)
+			R(recvmmsg(e.c, m, 3, MSG_DONTWAIT, NULL));
+		else if (i == 1)
+			R(getsockopt(e.c, SOL_SOCKET, SO_ERROR, &err, &n));
+		else if (i == 2)
+			R(send(e.c, "to nobody", 9, 0));
+		else if (i == 3)
+			R(readable(e.c, 0));
+		out("%s", errname(err));
+		quiet(e.c);
+		quiet(e.c);
+		close(e.c);
+	}
+}
+
 // connect elsewhere, and to nothing; a datagram from another than the peer does not come.
 static void reconnect(void)
 {
@@ -431,6 +478,7 @@ const struct probe udp_probes[] = {
 	{"udp-pointers", pointers, 0},
 	{"udp-refused", refused, 0},
 	{"udp-refused-first", refused_first, 0},
+	{"udp-refused-later", refused_later, 0},
 	{"udp-reconnect", reconnect, 0},
 	{"udp-elsewhere", elsewhere, 0},
 	{"udp-shutdown", shut, 0},
