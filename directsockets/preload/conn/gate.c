@@ -50,6 +50,8 @@ void ds_users_end(struct ds_sock *s)
 		__atomic_fetch_sub(&s->sh->users, 1, __ATOMIC_SEQ_CST);
 }
 
+bool ds_shadow_used(const struct ds_sock *s) { return s->sh && __atomic_load_n(&s->sh->users, __ATOMIC_SEQ_CST); }
+
 /* A jump has left a use of the shadow: struct ds_sock *. */
 static void jumped(void *s) { ds_users_end(s); }
 

@@ -419,6 +419,8 @@ void ds_own_fds(const struct ds_sock *s, int fds[2]) DS_HIDDEN;
 /* This process is about to use s: another one that has it, too, no longer gets a segment for it or,
  * if it has one, s gets it as well. ds_recv, ds_send and ds_ready call it. */
 void ds_sharer_use(struct ds_sock *s, int fd) DS_HIDDEN;
+/* Is a call under way that waits on the shadow, or moves bytes there? */
+bool ds_shadow_used(const struct ds_sock *s) DS_HIDDEN;
 /* Before a fork, for a connection in no epoll set: until they use it, parent and child do not
  * count. */
 void ds_sharer_forking(struct ds_sock *s) DS_HIDDEN;

@@ -4,14 +4,6 @@
 
 #include <errno.h>
 
-/* For conn_each: parent and child may come to use c, or not. */
-static void forking(struct conn *c, void *arg)
-{
-	(void)arg;
-	if (!__atomic_load_n(&c->nmembers, __ATOMIC_RELAXED))
-		ds_sharer_forking(c->life.s);
-}
-
 /* This thread forks, alone, a process that has had no socket and no epoll instance: neither side
  * writes to memory that they share until then, and signals wait as while locks are held. */
 static DS_LOCAL bool thread_idle;
@@ -20,6 +12,18 @@ static DS_LOCAL bool thread_idle;
 /* It forks in a call, or in a handler that has interrupted one: the child goes on with it. */
 static DS_LOCAL bool thread_calls;
 #define in_call DS_HERE(thread_calls)
+
+/* For conn_each: parent and child may come to use c, or not. A call that goes on in both says no
+ * more that it uses c. If it waits on the shadow, it is counted once among those that keep c
+ * there, and ends twice: so c stays on TCP. */
+static void forking(struct conn *c, void *arg)
+{
+	(void)arg;
+	if (in_call && ds_shadow_used(c->life.s))
+		conn_demote(c, conn_fd(c));
+	else if (!in_call && !__atomic_load_n(&c->nmembers, __ATOMIC_RELAXED))
+		ds_sharer_forking(c->life.s);
+}
 
 /* Has this process had nothing of ours? */
 static bool unused(void) { return !fd_tab_size && !ds_setup_used; }
