@@ -300,6 +300,9 @@ bool ds_nonblock(struct ds_sock *s, int fd) DS_HIDDEN;
  * read. False if the connection is no longer established, or cannot be asked. */
 bool ds_kernel_sent(int fd, int side, uint64_t *n) DS_HIDDEN;
 bool ds_kernel_read(int fd, uint64_t *n) DS_HIDDEN;
+/* Is urgent data what the shadow has next? A read that has got bytes already ends before it, and
+ * sockatmark says so. */
+bool ds_shadow_at_mark(int fd) DS_HIDDEN;
 /* As ds_kernel_read, also when the connection has ended. noted: as read of ds_shadow_given. */
 bool ds_shadow_read(int fd, uint64_t noted, uint64_t *n) DS_HIDDEN;
 /* The same of a connection that is closed, whose peer has moved to the segment after carried bytes:

@@ -19,15 +19,6 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-/* Is urgent data what the shadow has next? A read that has got bytes already ends before it, and
- * sockatmark says so. */
-static bool at_mark(int fd)
-{
-	int at = 0;
-
-	return REAL(ioctl, fd, DS_ATMARK, &at) == 0 && at;
-}
-
 /* Peeks at the shadow, where the direction continues after the n bytes of the queue that were seen:
  * how many bytes more. Without it, a program that peeks until it sees enough would wait for ever.
  * With the lock of rx. */
@@ -38,7 +29,7 @@ static ssize_t peek_behind(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	int saved = errno;
 	ssize_t r;
 
-	if (!c->left || !ds_rx_over(&s->seg, &s->sh->rx) || ds_rx_readable(&s->seg, &s->sh->rx) != (uint64_t)n || at_mark(fd))
+	if (!c->left || !ds_rx_over(&s->seg, &s->sh->rx) || ds_rx_readable(&s->seg, &s->sh->rx) != (uint64_t)n || ds_shadow_at_mark(fd))
 		return 0;
 	m.msg_iovlen = (size_t)ds_vectors(c, c->left, v);
 	r = ds_syscall(SYS_recvmsg, fd, &m, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);

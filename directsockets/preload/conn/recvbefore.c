@@ -36,12 +36,16 @@ static ssize_t limit_before(struct ds_sock *s, int fd, int mode, int before, siz
 	 * take only what was there before the look. */
 	if (REAL(ioctl, fd, DS_INQ, &there) < 0)
 		return -1;
+	/* The kernel says 0 before urgent data, whatever follows it. A peer that has sent urgent
+	 * data never promotes again. */
+	bool urgent = !there && ds_shadow_at_mark(fd);
+
 	ds_rx_update(s, fd);
 	if (ds_mode(&h->rx_mode) != mode) {
 		errno = ESTALE;
 		return -1;
 	}
-	h->rx_sure = h->rx_read + (uint64_t)there;
+	h->rx_sure = urgent ? UINT64_MAX : h->rx_read + (uint64_t)there;
 	if (there > 0 && limit > (size_t)there)
 		limit = (size_t)there;
 	return (ssize_t)(mode == RX_FALLEN_BACK ? before_promote(s, limit) : limit);

@@ -125,6 +125,13 @@ bool ds_kernel_sent(int fd, int side, uint64_t *n)
 	return false;
 }
 
+bool ds_shadow_at_mark(int fd)
+{
+	int at = 0;
+
+	return REAL(ioctl, fd, DS_ATMARK, &at) == 0 && at;
+}
+
 bool ds_kernel_read(int fd, uint64_t *n)
 {
 	struct tcp_info t;

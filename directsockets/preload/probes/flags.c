@@ -212,6 +212,29 @@ static void oob_unread(void)
 		oob_while_unread(how);
 }
 
+/* The end that has received urgent data, of which the kernel says that nothing follows, offers to be
+ * direct. */
+static void oob_offer(void)
+{
+	int c, s;
+
+	pair_cold(&c, &s);
+	R(send(s, "abc!", 4, MSG_OOB));
+	put(s, "def", 3);
+	nap(20);
+	R(recv(c, buf, 1, MSG_OOB));
+	R(recv(c, buf, 10, 0));
+	for (int i = 0; i < 40; i++) {
+		put(c, "go on", 5);
+		get(s, buf, 5);
+	}
+	out("%zd %.3s", recv(c, buf, 10, 0), buf);
+	put(s, "reply", 5);
+	out("%zu %.5s", get(c, buf, 5), buf);
+	close(s);
+	close(c);
+}
+
 struct waiter {
 	int fd, returned;
 	ssize_t n;
@@ -269,5 +292,6 @@ const struct probe flag_probes[] = {
 	{"oob-unread", oob_unread, 0},
 	{"oob-waitall", oob_waitall, 0},
 	{"oob-mark", oob_mark, 0},
+	{"oob-offer", oob_offer, 0},
 	{NULL, NULL, 0},
 };
