@@ -12,12 +12,15 @@
 enum {
 	KNOWN = 1 << 20, /* descriptors above are not remembered; programs hardly have so many */
 	PART = 512,
+	FEW = 8192, /* a soft limit up to which no number of the program's is taken */
+	SHARE = 8,  /* but one in so many, where the hard limit is no higher */
 };
 
 /* Who holds what: for each number the variable that has it, or fixed. Parts are made when they are
  * needed, and stay. */
 static int **holders[KNOWN / PART];
 static int fixed; /* stands for a number that cannot change */
+static unsigned held;
 
 /* The entry of fd, or NULL. make: makes its part if it can. No lock. */
 static int **entry(int fd, bool make)
@@ -63,9 +66,56 @@ static int base(void)
 
 	if (kernel_getrlimit(RLIMIT_NOFILE, &r) < 0)
 		return 512;
-	if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > 8192)
+	if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > FEW)
 		return 4096;
 	return (int)(r.rlim_cur - r.rlim_cur / 4);
+}
+
+/* The soft limit while it is raised, or all 0. Other threads use their numbers as they are then. */
+static struct rlimit raised;
+static bool raising;
+
+static long set_limit(const struct rlimit *r, struct rlimit *was) { return ds_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, r, was); }
+
+/* A copy of fd, to be closed on exec, above the soft limit, which the kernel looks at only when it
+ * gives a number: so it costs none of those that the program may have. -1: the hard limit, or many
+ * numbers, make no room there; or another thread is here, or the call that a signal interrupted. */
+static int above_limit(int fd)
+{
+	struct rlimit r, more, was;
+	int high = -1;
+
+	if (__atomic_exchange_n(&raising, true, __ATOMIC_ACQUIRE))
+		return -1;
+	if (kernel_getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur <= FEW && r.rlim_cur < r.rlim_max) {
+		more = (struct rlimit){r.rlim_max < 8 * r.rlim_cur ? r.rlim_max : 8 * r.rlim_cur, r.rlim_max};
+		raised = r;
+		if (set_limit(&more, NULL) == 0) {
+			high = REAL(fcntl, fd, F_DUPFD_CLOEXEC, (int)r.rlim_cur);
+			if (set_limit(&r, &was) == 0 && (was.rlim_cur != more.rlim_cur || was.rlim_max != more.rlim_max))
+				set_limit(&was, NULL); /* the program has set it meanwhile */
+		}
+		raised = (struct rlimit){0};
+	}
+	__atomic_store_n(&raising, false, __ATOMIC_RELEASE);
+	return high;
+}
+
+/* A copy of fd, to be closed on exec, out of the program's way if that can be. */
+static int copy_high(int fd)
+{
+	int high = above_limit(fd);
+
+	return high >= 0 ? high : REAL(fcntl, fd, F_DUPFD_CLOEXEC, base());
+}
+
+void ds_fds_forked(void)
+{
+	if (!raising)
+		return;
+	if (raised.rlim_max)
+		set_limit(&raised, NULL); /* the thread that would do so is not here */
+	raising = false;
 }
 
 /* Writes down who holds fd; NULL: nobody does any more. No lock. */
@@ -73,13 +123,20 @@ static void hold(int fd, int *holder)
 {
 	int **e = entry(fd, holder != NULL);
 
-	if (e)
-		__atomic_store_n(e, holder, __ATOMIC_RELAXED);
+	if (e && !__atomic_exchange_n(e, holder, __ATOMIC_RELAXED) != !holder)
+		__atomic_fetch_add(&held, holder ? 1u : -1u, __ATOMIC_RELAXED);
+}
+
+bool ds_fds_room(void)
+{
+	struct rlimit r;
+
+	return kernel_getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur > FEW || r.rlim_cur < r.rlim_max || __atomic_load_n(&held, __ATOMIC_RELAXED) < r.rlim_cur / SHARE;
 }
 
 int ds_fd_keep(int fd, int *holder)
 {
-	int saved = errno, high = REAL(fcntl, fd, F_DUPFD_CLOEXEC, base());
+	int saved = errno, high = copy_high(fd);
 
 	if (high >= 0) {
 		REAL(close, fd);
@@ -98,7 +155,7 @@ bool ds_fd_give_up(int fd)
 
 	if (!holder)
 		return true;
-	if (holder == &fixed || !ds_one_thread() || ds_interrupted() || (to = REAL(fcntl, fd, F_DUPFD_CLOEXEC, base())) < 0) {
+	if (holder == &fixed || !ds_one_thread() || ds_interrupted() || (to = copy_high(fd)) < 0) {
 		errno = EBADF;
 		return false;
 	}

@@ -1,4 +1,5 @@
-/* The library's own descriptors: kept high, out of the program's way. A table says which variable
+/* The library's own descriptors: kept high, out of the program's way, and if they can be above its
+ * soft limit, where they count as none of the program's. A table says which variable
  * holds which. A program that gives a number of ours to a file of its own (dup2) gets it, and ours
  * moves to another. */
 #ifndef DS_FDS_H
@@ -16,8 +17,10 @@
 int ds_fd_keep(int fd, int *holder) DS_HIDDEN;
 /* The same for one whose number cannot change. */
 int ds_fd_fix(int fd) DS_HIDDEN;
-/* How many descriptors the process may have. */
+/* How many descriptors the process may have. ds_fds_room: one more connection or flow leaves the
+ * program what it needs of them. */
 unsigned ds_fds_most(void) DS_HIDDEN;
+bool ds_fds_room(void) DS_HIDDEN;
 
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */

@@ -196,7 +196,7 @@ void ds_broker_is_new(void)
 
 /* ---- segments ----------------------------------------------------------------------- */
 
-bool ds_segment_room(void) { return segments < MAX_SEGMENTS; }
+bool ds_segment_room(void) { return segments < MAX_SEGMENTS && ds_fds_room(); }
 
 void ds_segment_made(void) { segments++; }
 

@@ -97,6 +97,7 @@ static void dgram_left_by_threads(struct ds_dgram *d, void *arg)
 void fork_child(void)
 {
 	fd_after_fork();
+	ds_fds_forked();
 	if (idle && unused()) {
 		ds_me_child();
 		ds_critical_end();

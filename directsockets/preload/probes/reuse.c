@@ -457,6 +457,50 @@ static void reuse_few(void)
 	receive(READ, SHUT);
 }
 
+/* What is direct takes no descriptor that the program may have. */
+static void reuse_limit(void)
+{
+	struct rlimit most;
+	char buf[16];
+	int c[40], s[40], u = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), n = 0, fd;
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof to;
+
+	getrlimit(RLIMIT_NOFILE, &most);
+	out("%d", most.rlim_max > 1000);
+	most.rlim_cur = 200;
+	R(setrlimit(RLIMIT_NOFILE, &most));
+	for (int i = 0; i < 40; i++)
+		pair(&c[i], &s[i]);
+	R(bind(u, (struct sockaddr *)&to, len));
+	getsockname(u, (struct sockaddr *)&to, &len);
+	for (int i = 0; i < 20; i++) {
+		int v = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		connect(v, (struct sockaddr *)&to, len);
+		for (int k = 0; k < 60; k++) {
+			put(v, "a datagram", 10);
+			recv(u, buf, sizeof buf, 0);
+		}
+	}
+	while ((fd = open("/dev/null", O_RDONLY)) >= 0)
+		n += fd < 200;
+	out("%d more, then %s", n, strerror(errno));
+	getrlimit(RLIMIT_NOFILE, &most);
+	out("%d", (int)most.rlim_cur);
+	pid_t pid = fork();
+	if (pid == 0) {
+		getrlimit(RLIMIT_NOFILE, &most);
+		_exit(most.rlim_cur == 200 ? 0 : 1);
+	}
+	finish(pid);
+	for (int i = 0; i < 40; i++) {
+		put(c[i], "still", 5);
+		get(s[i], buf, 5);
+		still_direct(c[i], s[i]);
+	}
+}
+
 const struct probe reuse_probes[] = {
 	{"reuse-close", reuse_close, 0},
 	{"reuse-dup2", reuse_dup2, 0},
@@ -469,6 +513,7 @@ const struct probe reuse_probes[] = {
 	{"reuse-sets-direct", reuse_sets_direct, 0},
 	{"reuse-epoll", reuse_epoll, 0},
 	{"reuse-few", reuse_few, 0},
+	{"reuse-limit", reuse_limit, 0},
 	{"reuse-late", reuse_late, 1},
 	{"reuse-late-direct", reuse_late_direct, 1},
 	{0},
