@@ -212,8 +212,7 @@ static void oob_unread(void)
 		oob_while_unread(how);
 }
 
-/* The end that has received urgent data, of which the kernel says that nothing follows, offers to be
- * direct. */
+/* The end that has received urgent data, of which the kernel says that nothing follows, offers. */
 static void oob_offer(void)
 {
 	int c, s;
