@@ -37,7 +37,7 @@ func cutHosts(t *testing.T, change func(*Config)) (hosts []*host, cut, back func
 			t.Error(err)
 		}
 		for i, h := range hosts {
-			h.engine.PeerDown(fabric.NodeID(2-i), false)
+			h.engine.PeerDown(fabric.NodeID(2 - i))
 			until(t, "its connections are suspended", func() bool {
 				list, err := h.engine.Connections()
 				if err != nil {
@@ -321,7 +321,7 @@ func TestEndsEarly(t *testing.T) {
 	newHost(t, card, nil)
 	admits("begun anew", false)
 	goOn()
-	e.PeerDown(1, false)
+	e.PeerDown(1)
 	e.PeerUp(1)
 	if err := end(t, server, true); !errors.Is(err, segment.ErrReset) {
 		t.Errorf("the server's program ends with %v", err)

@@ -146,7 +146,7 @@ func TestProbe(t *testing.T) {
 	if err := hosts[0].fabric.Detach(hosts[1].nic); err != nil {
 		t.Fatal(err)
 	}
-	e.PeerDown(2, false)
+	e.PeerDown(2)
 	answered("the link is cut while something is under way", true)
 	goOn()
 }

@@ -170,7 +170,7 @@ func (r *stepRun) links(up bool) {
 		if up {
 			h.engine.PeerUp(fabric.NodeID(2 - i))
 		} else {
-			h.engine.PeerDown(fabric.NodeID(2-i), false)
+			h.engine.PeerDown(fabric.NodeID(2 - i))
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (r *stepRun) kill(i int, bells []int) {
 	for _, fd := range bells {
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	}
-	r.hosts[1-i].engine.PeerDown(h.nic.ID(), false)
+	r.hosts[1-i].engine.PeerDown(h.nic.ID())
 	next := r.node(i)
 	r.mu.Lock()
 	r.hosts[i] = next
@@ -553,10 +553,10 @@ func checkStepEnd(t *testing.T, p, from *stepProgram, resets bool) {
 		t.Errorf("%s gets a reset", p.name)
 	case errors.Is(p.rx, segment.ErrCorrupt):
 		t.Errorf("%s finds its node to break the protocol", p.name)
-	case p.closed && p.rx == nil || p.wasReset():
 	case p.rx == io.EOF && len(p.got) != len(sent):
 		t.Errorf("%s finds the end after %d bytes of %d", p.name, len(p.got), len(sent))
-	case len(p.got) != direct && !from.wasReset():
+	case p.closed && p.rx == nil || p.wasReset():
+	case len(p.got) != direct:
 		t.Errorf("%s has %d bytes of %d, and nobody is told", p.name, len(p.got), direct)
 	}
 }

@@ -296,7 +296,7 @@ func TestNodeGone(t *testing.T) {
 		t.Errorf("program of the node that ended: %v", err)
 	}
 	hosts[0].nic.Disconnect(2)
-	hosts[0].engine.PeerDown(2, false)
+	hosts[0].engine.PeerDown(2)
 	if err := end(t, client, true); !errors.Is(err, segment.ErrReset) {
 		t.Errorf("program of the other node: %v", err)
 	}

@@ -130,14 +130,20 @@ func (e *Engine) greetConn(c *conn) {
 }
 
 // PeerDown says that a link to a node is down: connections that went by it wait for the next one,
-// which may be there already. ended: so is the node, and they are reset.
-func (e *Engine) PeerDown(id fabric.NodeID, ended bool) {
+// which may be there already.
+func (e *Engine) PeerDown(id fabric.NodeID) { e.partFrom(id, func(*node) {}) }
+
+// PeerLeft says that a node has left the fabric: connections that went by its last link are reset.
+func (e *Engine) PeerLeft(id fabric.NodeID) { e.partFrom(id, e.endBereaved) }
+
+// partFrom ends the session of a link that is down, after then.
+func (e *Engine) partFrom(id fabric.NodeID, then func(*node)) {
 	_ = e.doLater(func() { // or all are over anyway
 		n := e.nodes[id]
-		if n != nil && ended && (n.port == nil || n.port != e.portOf(id)) {
-			e.endBereaved(n)
+		if n == nil || n.port != nil && n.port == e.portOf(id) { // there is a link
+			return
 		}
-		if n != nil && n.port != nil && n.port != e.portOf(id) {
+		if then(n); n.port != nil {
 			e.loseLink(n)
 		}
 	})

@@ -92,7 +92,7 @@ func goesOn(t *testing.T, client, server *segment.End) {
 // A link that is reported as lost when there is another one takes nothing with it.
 func TestLateLoss(t *testing.T) {
 	hosts, client, server := pair(t, segment.Config{}, nil)
-	hosts[0].engine.PeerDown(2, false)
+	hosts[0].engine.PeerDown(2)
 	if err := send(t, client, []byte("still there"), true); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestClockSetBack(t *testing.T) {
 	stale := e.Stats().Stale
 	client = anew.call(t, hosts[1], segment.Config{})
 	until(t, "heard", func() bool { return e.Stats().Stale > stale })
-	e.PeerDown(1, false)
+	e.PeerDown(1)
 	e.PeerUp(1)
 	_ = hosts[1].answer(t)
 	until(t, "attached", client.Attached)

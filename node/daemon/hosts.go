@@ -194,6 +194,7 @@ func (d *Daemon) openMesh() (err error) {
 		},
 		OnGroups:   func() { d.groups.noteChanged() },
 		OnUnlinked: d.unlinkedHost,
+		OnLeft:     d.leftHost,
 		OnRequest:  d.fromHost,
 	})
 	if err != nil {
@@ -343,15 +344,19 @@ func (d *Daemon) linkHost(conns []net.Conn, peer fabric.NodeID) (l emp.Link, err
 	return l, nil
 }
 
-// unlinkedHost follows the end of the link to a node of another host; left: the node has left the
-// fabric.
-func (d *Daemon) unlinkedHost(peer fabric.NodeID, left bool) {
+// unlinkedHost follows the end of the link to a node of another host.
+func (d *Daemon) unlinkedHost(peer fabric.NodeID) {
 	for _, s := range d.services {
-		s.about().noteUnlinked(peer, left)
+		s.about().noteUnlinked(peer)
 	}
-	if left {
-		d.carrier.nodeLeft(peer)
+}
+
+// leftHost follows a node of another host that has left the fabric.
+func (d *Daemon) leftHost(peer fabric.NodeID) {
+	for _, s := range d.services {
+		s.about().noteLeft(peer)
 	}
+	d.carrier.nodeLeft(peer)
 }
 
 func (d *Daemon) overStream(conns []net.Conn, peer fabric.NodeID) (emp.Link, error) {

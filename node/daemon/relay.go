@@ -139,13 +139,13 @@ func (c *carrier) followLink(peer fabric.NodeID, l emp.Link, remote bool) {
 			return
 		}
 		c.endSession(peer, l)
-		c.engine.PeerDown(peer, false)
+		c.engine.PeerDown(peer)
 	})
 }
 
 // nodeLeft follows a node that has left the fabric: what went through it has ended, also where its
 // Engine's farewell was lost with the link.
-func (c *carrier) nodeLeft(peer fabric.NodeID) { c.engine.PeerDown(peer, true) }
+func (c *carrier) nodeLeft(peer fabric.NodeID) { c.engine.PeerLeft(peer) }
 
 // awaitPeer waits until the peer carries; false: the link or the node has ended.
 func (c *carrier) awaitPeer(peer fabric.NodeID, l emp.Link) bool {

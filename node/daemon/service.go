@@ -210,11 +210,8 @@ func (s *service) followLink(peer fabric.NodeID) {
 	s.downs[peer] = down
 }
 
-// noteUnlinked follows the end of that link; left: the node has left the fabric.
-func (s *service) noteUnlinked(peer fabric.NodeID, left bool) {
-	if s.far == nil {
-		return
-	}
+// noteUnlinked follows the end of that link.
+func (s *service) noteUnlinked(peer fabric.NodeID) {
 	s.mu.Lock()
 	down := s.downs[peer]
 	delete(s.downs, peer)
@@ -222,7 +219,11 @@ func (s *service) noteUnlinked(peer fabric.NodeID, left bool) {
 	if down != nil {
 		down()
 	}
-	if left {
+}
+
+// noteLeft follows a node that has left the fabric.
+func (s *service) noteLeft(peer fabric.NodeID) {
+	if s.far != nil {
 		s.far.Left(peer)
 	}
 }

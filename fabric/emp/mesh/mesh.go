@@ -57,9 +57,9 @@ type Config struct {
 	// OnGroups is called when the members of IP multicast groups have changed. It must
 	// not call the Mesh. Default: nobody is.
 	OnGroups func()
-	// OnUnlinked is called when a link to a node has ended, before the next one is made, and once
-	// when a node leaves that had none; left: it has said that it leaves. Default: nobody is.
-	OnUnlinked func(n fabric.NodeID, left bool)
+	// OnUnlinked is called when a link to a node has ended, before the next one is made, and OnLeft
+	// after it if the node has said that it leaves. Default: nobody is.
+	OnUnlinked, OnLeft func(fabric.NodeID)
 	// OnRequest answers a Request of another node, JSON both. It is called one at a time for
 	// each node, and must not wait for other nodes. Default: null is the answer.
 	OnRequest func(from fabric.NodeID, text []byte) []byte
@@ -130,7 +130,10 @@ func Open(cfg Config) (*Mesh, error) {
 		cfg.Local = func() []emp.Description { return nil }
 	}
 	if cfg.OnUnlinked == nil {
-		cfg.OnUnlinked = func(fabric.NodeID, bool) {}
+		cfg.OnUnlinked = func(fabric.NodeID) {}
+	}
+	if cfg.OnLeft == nil {
+		cfg.OnLeft = func(fabric.NodeID) {}
 	}
 	if cfg.OnGroups == nil {
 		cfg.OnGroups = func() {}

@@ -53,7 +53,7 @@ type session struct {
 	cert  atomic.Pointer[x509.Certificate]
 	heard atomic.Int64  // when something came last, in nanoseconds
 	over  chan struct{} // closed by end
-	gone  chan struct{} // closed when the link, OnRequest and OnUnlinked have ended, too
+	gone  chan struct{} // closed when the link, OnRequest, OnUnlinked and OnLeft have ended, too
 	parts parts         // data connections of the peer
 
 	mu    sync.Mutex
@@ -264,8 +264,12 @@ func (s *session) setState(state emp.State, l emp.Link) {
 func (s *session) forgetSession(tell bool) {
 	m, why := s.m, s.why()
 	left := errors.Is(why, errLeft)
-	if s.linked || left {
-		m.cfg.OnUnlinked(s.desc.Node, left) // the next session waits for it while this one is there
+	// The next session waits for both while this one is there.
+	if s.linked {
+		m.cfg.OnUnlinked(s.desc.Node)
+	}
+	if left {
+		m.cfg.OnLeft(s.desc.Node)
 	}
 	m.mu.Lock()
 	if !s.dialed {

@@ -26,7 +26,7 @@ func TestSuccession(t *testing.T) {
 			<-answer
 			return []byte("1")
 		}
-		m.cfg.OnUnlinked = func(fabric.NodeID, bool) {
+		m.cfg.OnUnlinked = func(fabric.NodeID) {
 			ends.Add(1)
 			<-unlink
 		}

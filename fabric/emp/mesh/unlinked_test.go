@@ -9,8 +9,8 @@ import (
 	"exnet/fabric"
 )
 
-// Each link's end is told once, before the next link is made. The last one says that the node has
-// left, also where it has begun anew before its link had ended here.
+// Each link's end is told once, before the next link is made; and then that the node has left, also
+// where it has begun anew before its link had ended here.
 func TestUnlinked(t *testing.T) {
 	type end struct {
 		node fabric.NodeID
@@ -24,16 +24,18 @@ func TestUnlinked(t *testing.T) {
 		return slices.Clone(ends)
 	}
 	hold, release := make(chan struct{}), make(chan struct{})
+	held := sync.OnceFunc(func() { close(hold) })
 	one := open(t, nil, selfOf(1), func(c *Config) {
-		c.OnUnlinked = func(n fabric.NodeID, left bool) {
+		note := func(e end) {
 			mu.Lock()
-			ends = append(ends, end{n, left})
-			third := len(ends) == 3
-			mu.Unlock()
-			if third {
-				close(hold)
-				<-release
-			}
+			defer mu.Unlock()
+			ends = append(ends, e)
+		}
+		c.OnUnlinked = func(n fabric.NodeID) { note(end{n, false}) }
+		c.OnLeft = func(n fabric.NodeID) {
+			note(end{n, true})
+			held()
+			<-release
 		}
 	}).run()
 	two := open(t, nil, selfOf(2), nil, one).run()
@@ -69,7 +71,7 @@ func TestUnlinked(t *testing.T) {
 	close(release)
 	again.awaits(1)
 	eventually(t, "linked", func() bool { return links() > 0 })
-	if got, want := told(), append(want, end{2, true}); !slices.Equal(got, want) {
+	if got, want := told(), append(want, end{2, false}, end{2, true}); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
