@@ -35,7 +35,8 @@ func (s *Sum) Add(o Sum) {
 // book adds up, and prints what is wrong.
 type book struct {
 	mu   sync.Mutex
-	more sync.Cond // sum.Conns has grown
+	more sync.Cond // sum.Conns has grown, or it is late
+	open int       // guarded by mu: connections of a server that have not ended
 	sum  Sum       // guarded by mu
 	out  io.Writer // guarded by mu
 }
@@ -58,12 +59,37 @@ func (b *book) addEnded(conns int, right int64, err error) {
 	b.more.Broadcast()
 }
 
-// printSum prints the sum, once so many connections have ended, and begins a new one.
+// addOpen counts a connection of a server, or with -1 does so no more.
+func (b *book) addOpen(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open += n
+	b.more.Broadcast()
+}
+
+// absent is how long a server waits for connections that its client has counted. One that ended
+// before the server's kernel had opened it never comes.
+const absent = 2 * time.Minute
+
+// printSum prints the sum, once so many connections have ended, or none is left that may, and begins
+// a new one.
 func (b *book) printSum(conns int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.sum.Conns < conns {
+	late := false
+	limit := time.AfterFunc(absent, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		late = true
+		b.more.Broadcast()
+	})
+	defer limit.Stop()
+	for b.sum.Conns < conns && !(late && b.open == 0) {
 		b.more.Wait()
+	}
+	if missing := conns - b.sum.Conns; missing > 0 {
+		b.sum.Wrong += missing
+		fmt.Fprintf(b.out, "fault %d connections have never come\n", missing)
 	}
 	fmt.Fprintln(b.out, "sum", b.sum.Conns, b.sum.Bytes, b.sum.Wrong)
 	b.sum = Sum{}
@@ -127,7 +153,9 @@ func serveConns(l net.Listener, b *book) error {
 		if err != nil {
 			return err
 		}
+		b.addOpen(1)
 		go func() {
+			defer b.addOpen(-1)
 			c := conn.(Conn)
 			var first [planLen]byte
 			var p Plan

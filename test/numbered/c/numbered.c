@@ -28,7 +28,7 @@
 #include "random.h"
 
 enum { HALF, CLIENT, SERVER, UP, DOWN, ENDS };
-enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120, SLOW = 60 };
+enum { MAX_BYTES = 4 << 20, MAX_SLOW_BYTES = 16 << 10, MAX_CALL = 1 << 20, MAX_SLOW_CALL = 4 << 10, GENERATIONS = 256, STALL = 120, SLOW = 60, ABSENT = 120 };
 enum { HEAD_CALLS = 4, HEAD_CALL = 200 };
 
 struct plan {
@@ -59,6 +59,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct end *ends;
 static int conns, wrong;
+static int open_conns; /* of a server; guarded by lock */
 static int patient; /* seconds, as end.go's PatientEnv says; 0: it is not set */
 static int noted = SLOW; /* seconds without progress, after which a connection is noted: end.go's NoteEnv */
 static unsigned long long bytes;
@@ -356,11 +357,25 @@ static void *watchdog(void *arg)
 	return arg;
 }
 
+/* Prints the sum once so many connections have ended, or none is left that may: command.go's
+ * printSum says why. */
 static void sum(int least)
 {
+	struct timespec limit;
+
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += ABSENT;
 	pthread_mutex_lock(&lock);
-	while (conns < least)
-		pthread_cond_wait(&more, &lock);
+	while (conns < least) {
+		int late = pthread_cond_timedwait(&more, &lock, &limit) == ETIMEDOUT;
+		if (late && open_conns == 0) {
+			wrong += least - conns;
+			say("fault %d connections have never come", least - conns);
+			break;
+		}
+		if (late)
+			limit.tv_sec++;
+	}
 	say("sum %d %llu %d", conns, bytes, wrong);
 	conns = wrong = 0;
 	bytes = 0;
@@ -368,6 +383,13 @@ static void sum(int least)
 }
 
 /* ---- server ---- */
+
+static void count_open(int n)
+{
+	pthread_mutex_lock(&lock);
+	open_conns += n;
+	pthread_mutex_unlock(&lock);
+}
 
 static void *serve_one(void *arg)
 {
@@ -388,9 +410,11 @@ static void *serve_one(void *arg)
 	setsockopt(e.fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never);
 	if (got == sizeof e.plan && memcmp(e.plan.magic, "numb", 4) == 0 && e.plan.end < ENDS && e.plan.conn < 1 << 20 && e.plan.zero == 0) {
 		run(&e);
+		count_open(-1);
 		return NULL;
 	}
 	pthread_mutex_lock(&lock);
+	open_conns--;
 	conns++;
 	wrong++;
 	say("fault a connection does not begin with a plan, but with %zu bytes, word %016llx", got, *(unsigned long long *)&e.plan);
@@ -413,6 +437,8 @@ static void *serve(void *arg)
 		int fd = accept(l, NULL, NULL);
 		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
 			die("accept");
+		if (fd >= 0)
+			count_open(1);
 		if (fd >= 0 && pthread_create(&thread, &small, serve_one, (void *)(intptr_t)fd) != 0)
 			die("pthread_create");
 	}
