@@ -71,8 +71,8 @@ func (b *book) addOpen(n int) {
 // before the server's kernel had opened it never comes.
 const absent = 2 * time.Minute
 
-// printSum prints the sum, once so many connections have ended, or none is left that may, and begins
-// a new one.
+// printSum prints the sum, once so many connections have ended, or none is left that may, and
+// begins a new one.
 func (b *book) printSum(conns int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

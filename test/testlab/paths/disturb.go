@@ -18,7 +18,9 @@ import (
 	"exnet/test/testlab/testnode"
 )
 
-// A disturbance follows the one before after so long.
+// A disturbance follows the one before after so long, and leaves a node that was stopped as much
+// time to run: in a machine that hardly ever runs TCP itself gives up connections that it opens (it
+// repeats a SYN and its answer for 63 s), which says nothing of the nodes.
 const (
 	leastQuiet = 100 * time.Millisecond
 	mostQuiet  = 3 * time.Second
