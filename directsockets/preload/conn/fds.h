@@ -17,9 +17,7 @@
 int ds_fd_keep(int fd, int *holder) DS_HIDDEN;
 /* The same for one whose number cannot change. */
 int ds_fd_fix(int fd) DS_HIDDEN;
-/* How many descriptors the process may have. ds_fds_room: one more connection or flow leaves the
- * program what it needs of them. */
-unsigned ds_fds_most(void) DS_HIDDEN;
+/* Does one more connection or flow leave the program the descriptors that it may have? */
 bool ds_fds_room(void) DS_HIDDEN;
 
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send

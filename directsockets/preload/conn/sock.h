@@ -307,6 +307,8 @@ bool ds_own_fd(int fd) DS_HIDDEN;
  * False, and EBADF: it cannot, since its number is fixed, another thread may use it, or a signal
  * handler has interrupted a call that does. */
 bool ds_fd_give_up(int fd) DS_HIDDEN;
+/* How many descriptors the process may have. */
+unsigned ds_fds_most(void) DS_HIDDEN;
 /* In a child of fork, before it uses any descriptor of the library's. */
 void ds_fds_forked(void) DS_HIDDEN;
 

@@ -13,7 +13,8 @@ static int raw_poll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
 }
 
 /* The kernel's array: the program's, with the shadows asked only for what they decide; then, to
- * sleep, doorbells and eventfds. Returns its length. */
+ * sleep, doorbells and eventfds. A doorbell stands in the place of a shadow that is not asked.
+ * Returns its length. */
 static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, struct pollfd *k, bool sleep)
 {
 	nfds_t len = n;
@@ -28,11 +29,16 @@ static nfds_t kernel_set(struct waiting *w, const struct pollfd *fds, nfds_t n, 
 			p->fd = -1;
 		t->extras = 0;
 		t->extra = len;
+		t->in_place = false;
 		if (!sleep)
 			continue;
 		int bell = leads ? ds_bell(t->c->life.s) : -1, event = leads ? ds_leadfd(t->c->life.s) : ds_wakefd(t->c->life.s);
-		if (bell >= 0)
+		if (bell >= 0 && p->fd < 0) {
+			*p = (struct pollfd){bell, POLLIN, 0};
+			t->in_place = true;
+		} else if (bell >= 0) {
 			k[len++] = (struct pollfd){bell, POLLIN, 0};
+		}
 		if (event >= 0)
 			k[len++] = (struct pollfd){event, POLLIN, 0};
 		t->extras = (int)(len - t->extra);
@@ -76,7 +82,8 @@ static int merge(const struct set *p)
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct pollfd *f = &p->fds[i];
 		if (next < w->n && w->slots[next].at == i) {
-			unsigned r = p->k[i].fd < 0 ? 0 : of_shadow(&w->slots[next], f->fd, (unsigned short)p->k[i].revents);
+			const struct slot *t = &w->slots[next];
+			unsigned r = p->k[i].fd < 0 || t->in_place ? 0 : of_shadow(t, f->fd, (unsigned short)p->k[i].revents);
 			f->revents |= (short)(r & ((unsigned short)f->events | POLLERR | POLLHUP | POLLNVAL));
 			next++;
 		} else {
@@ -201,17 +208,18 @@ static long arm(const struct set *p)
 	return nap;
 }
 
-/* Calls ds_rung for the sockets whose bell or eventfd the kernel has reported. No lock. */
-static void hear(const struct set *p)
+/* Calls ds_rung for the sockets whose bell or eventfd the kernel has reported; all: it was asked
+ * about them, or each may have rung. No lock. */
+static void hear(const struct set *p, bool all)
 {
 	for (nfds_t i = 0; i < p->w->n; i++) {
 		struct slot *s = &p->w->slots[i];
-		bool rung = false;
+		bool rung = all ? s->in_place && p->k[s->at].revents : s->armed && s->had;
 		for (int x = 0; x < s->extras; x++)
 			rung |= p->k[s->extra + (nfds_t)x].revents != 0;
 		if (rung)
 			ds_rung(s->c->life.s);
-		s->rung = rung || s->follows; /* a leader of another process may have rung for nothing */
+		s->rung = rung || !all || s->follows; /* a leader of another process may have rung for nothing */
 	}
 }
 
@@ -241,6 +249,10 @@ static void settle(const struct set *p, bool rung)
 	}
 }
 
+/* The kernel takes no more entries than the process may have descriptors. If it does not take the
+ * doorbells with the program's own, a sleep looks so often. */
+enum { UNHEARD_MS = 1 };
+
 /* Sleeps once, for left at most (NULL: for ever). How many entries are ready, or -1 and errno. */
 static int sleep_once(const struct set *p, const struct timespec *left, struct ds_spin *spin, struct ds_sock *spun)
 {
@@ -253,14 +265,19 @@ static int sleep_once(const struct set *p, const struct timespec *left, struct d
 		others_none(p);
 		return complete(p, true);
 	}
+	nfds_t n = kernel_set(w, p->fds, p->n, p->k, true);
+	bool all = n == p->n || n <= ds_fds_most();
+	if (!all) {
+		n = kernel_set(w, p->fds, p->n, p->k, false);
+		nap.tv_nsec = UNHEARD_MS * 1000000L;
+	}
 	if (nap.tv_nsec && (!left || left->tv_sec > 0 || left->tv_nsec > nap.tv_nsec))
 		left = &nap;
-	nfds_t n = kernel_set(w, p->fds, p->n, p->k, true);
 	int rc = ds_handled() == handled ? raw_poll(p->k, n, left, p->mask) : -1;
 	int err = rc < 0 && ds_handled() != handled ? EINTR : errno;
 	if (spin)
 		ds_spin_end(spin, spun, false);
-	hear(p);
+	hear(p, all);
 	slots_wake(w);
 	errno = err;
 	if (rc < 0)

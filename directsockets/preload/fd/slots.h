@@ -10,6 +10,7 @@ struct slot {
 	unsigned at;	  /* its place in the program's array */
 	unsigned extra;	  /* of its doorbell and eventfd in the kernel's; 0 none */
 	int extras;
+	bool in_place;	  /* its doorbell has the socket's own place there */
 	unsigned kernel;  /* what the shadow decides */
 	bool direct;	  /* both directions: the shadow has nothing to say as long as something is ready */
 	bool waiting, armed, had;

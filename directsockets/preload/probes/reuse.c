@@ -457,6 +457,33 @@ static void reuse_few(void)
 	receive(READ, SHUT);
 }
 
+static void sharer(void *none)
+{
+	(void)none;
+	for (;;)
+		pause();
+}
+
+/* Polls the 40 pairs, of which nothing comes, and then to one. */
+static void poll_pairs(const int *c, const int *s)
+{
+	struct pollfd p[80];
+	int fd = c[7];
+	pthread_t t;
+	char buf[4];
+
+	for (int i = 0; i < 40; i++) {
+		p[i] = (struct pollfd){c[i], POLLIN, 0};
+		p[40 + i] = (struct pollfd){s[i], POLLIN, 0};
+	}
+	R(poll(p, 80, 20));
+	pthread_create(&t, NULL, write_later, &fd);
+	R(poll(p, 80, LONG));
+	pthread_join(t, NULL);
+	get(s[7], buf, 4);
+	out("%s", revents((unsigned)p[47].revents));
+}
+
 /* What is direct takes no descriptor that the program may have. */
 static void reuse_limit(void)
 {
@@ -493,6 +520,13 @@ static void reuse_limit(void)
 		getrlimit(RLIMIT_NOFILE, &most);
 		_exit(most.rlim_cur == 200 ? 0 : 1);
 	}
+	finish(pid);
+	most.rlim_cur = 90; /* for poll: fewer than sockets and doorbells */
+	R(setrlimit(RLIMIT_NOFILE, &most));
+	poll_pairs(c, s);
+	pid = start(sharer, NULL);
+	poll_pairs(c, s);
+	kill(pid, SIGKILL);
 	finish(pid);
 	for (int i = 0; i < 40; i++) {
 		put(c[i], "still", 5);
