@@ -286,6 +286,10 @@ func (in *inbound) noteAllGiven() {
 func (in *inbound) endFlows(keeps bool, why connstats.Why) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	in.endFlowsLocked(keeps, why)
+}
+
+func (in *inbound) endFlowsLocked(keeps bool, why connstats.Why) {
 	if in.announced != nil {
 		in.announced.Close()
 	}

@@ -3,6 +3,7 @@ package udp
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,9 @@ const (
 	busyMost  = 50 * time.Millisecond
 	// mostLate is how often a sender may publish after that while unread data of its remains.
 	mostLate = 3
+	// mostOverlaps is how often goroutines may receive at the same time before the socket takes no
+	// flows any more.
+	mostOverlaps = 64
 	// checkTime is how often the kernel is asked whether the other end of a flow still is who it
 	// was, and whether flows are over.
 	checkTime = 100 * time.Millisecond
@@ -64,13 +68,14 @@ type inbound struct {
 	// state of a flow. Either several goroutines have received at the same time: one that sleeps
 	// does not hear what woke another. Or another socket may take the address: the bell, or the
 	// datagram that a record waits for, would reach that one.
-	noBells bool
-	bySrc   map[netip.AddrPort]*inflow
-	dirty   bool // senders want to know that the kernel's queue is empty
-	turn    int
-	spin    time.Duration // how long to look, at present
-	checked int64
-	kept    []kept // what was in the rings of flows that have ended
+	noBells  bool
+	overlaps int // how often goroutines have received at the same time
+	bySrc    map[netip.AddrPort]*inflow
+	dirty    bool // senders want to know that the kernel's queue is empty
+	turn     int
+	spin     time.Duration // how long to look, at present
+	checked  int64
+	kept     []kept // what was in the rings of flows that have ended
 
 	credit   time.Duration // how long to wait for senders that are publishing,
 	credited int64         // and when that was
@@ -141,7 +146,7 @@ func (in *inbound) receiveOnce(b []byte) (d Datagram, ok, again bool) {
 		return d, true, false
 	}
 	if in.waiting.Load() > 0 {
-		in.endBells()
+		in.noteOverlap()
 	}
 	if len(in.active) > 0 {
 		if d, ok, again = in.fromFlows(b); ok || again {
@@ -187,6 +192,20 @@ func (in *inbound) fromFlows(b []byte) (d Datagram, ok, again bool) {
 		}
 	}
 	return in.armAndLook(b)
+}
+
+// noteOverlap is called when a goroutine receives while another one sleeps in the kernel's call.
+// That one hears the kernel alone, so all datagrams go by the kernel, and a look at the flows only
+// costs time. So a socket with several readers ends its flows, and takes no more. A few overlaps do
+// not count: one goroutine may take over from another. Nor does it end flows with records: the one
+// that sleeps would not hear of what is kept.
+func (in *inbound) noteOverlap() {
+	in.endBells()
+	in.overlaps++
+	ready := func(f *inflow) bool { return f.rx.Ready() }
+	if in.overlaps >= mostOverlaps && in.phase != setupEnded && !slices.ContainsFunc(in.flows, ready) {
+		in.endFlowsLocked(true, connstats.WhyBusy)
+	}
 }
 
 // endBells has no flow armed for a bell, from now on. What is in the rings is found by the next

@@ -70,8 +70,16 @@ func TestMayWait(t *testing.T) {
 // TestTwoReceivers has one goroutine sleep in the kernel's call, which its sender rings: a
 // datagram by the kernel, and one in memory after it. Another goroutine sees that the kernel has
 // something, and does not sleep there: the first one takes that, and may not come again.
+// So it is for a socket, too, that is about to end its flows because it has several readers.
 func TestTwoReceivers(t *testing.T) {
+	for _, overlaps := range []int{0, mostOverlaps} {
+		testTwoReceivers(t, overlaps)
+	}
+}
+
+func testTwoReceivers(t *testing.T, overlaps int) {
 	s, at := receiver(t)
+	s.in.overlaps = overlaps
 	sender, from := listen(t)
 	tx, g := ends(t, from, at)
 	s.in.beginFlow(g)
@@ -231,4 +239,31 @@ func TestDeadlineMoved(t *testing.T) {
 	if _, ok := s.Receive(b); ok || s.in.flows[0].phase != inArmed {
 		t.Errorf("it is %v: who sleeps now hears nothing of the sender", s.in.flows[0].phase)
 	}
+}
+
+// TestManyOverlaps has goroutines receive from a socket at the same time, again and again: all its
+// datagrams go by the kernel then. A single overlap ends nothing.
+func TestManyOverlaps(t *testing.T) {
+	s, at := receiver(t)
+	_, from := listen(t)
+	tx, g := ends(t, from, at)
+	s.in.beginFlow(g)
+	s.awake(s.in.flows[0])
+	b := make([]byte, 10)
+	if _, ok := s.Receive(b); ok {
+		t.Fatal("there is something")
+	}
+	for i := range mostOverlaps {
+		if s.Plain() || tx.HungUp() {
+			t.Fatalf("the flow has ended after %d overlaps", i)
+		}
+		if _, ok := s.Receive(b); ok {
+			t.Fatal("there is something")
+		}
+		s.Received(netip.AddrPort{})
+	}
+	if !s.Plain() || !tx.HungUp() {
+		t.Errorf("plain: %v, closed: %v", s.Plain(), tx.HungUp())
+	}
+	s.Received(netip.AddrPort{})
 }
