@@ -43,7 +43,7 @@ static bool attach(struct ds_dgram *d, const struct ds_message *m, int segment, 
 
 	if (f == MAP_FAILED)
 		return false;
-	if (ds_fds_room() && ds_dg_map(&f->seg, segment) == 0) {
+	if (ds_room(false) && ds_dg_map(&f->seg, segment) == 0) {
 		const struct ds_info *i = &f->seg.info;
 		if (ds_dg_shared(d) != DG_ALONE || !fits(d, &f->seg, m) || !stands(m, i, &f->cookie) || rules_udp(1, i->addr[1], i->port[1], false, &reliable) != RULES_DIRECT)
 			;

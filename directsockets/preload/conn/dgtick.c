@@ -174,7 +174,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 	struct ds_dg_out *o;
 	int pair[2];
 
-	if (!ds_fds_room() || ds_syscall(SYS_getrandom, i->nonce, sizeof i->nonce, 0) != sizeof i->nonce || !(o = ds_dg_out_new()))
+	if (!ds_room(true) || ds_syscall(SYS_getrandom, i->nonce, sizeof i->nonce, 0) != sizeof i->nonce || !(o = ds_dg_out_new()))
 		return NULL;
 	if (ds_dg_create(&o->seg, i, RING, segment) < 0) {
 		ds_dg_out_put(o);

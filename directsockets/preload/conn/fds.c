@@ -13,7 +13,8 @@ enum {
 	KNOWN = 1 << 20, /* descriptors above are not remembered; programs hardly have so many */
 	PART = 512,
 	FEW = 8192, /* a soft limit up to which no number of the program's is taken */
-	SHARE = 8,  /* but one in so many, where the hard limit is no higher */
+	SHARE = 8,  /* but one in so many, where the hard limit is no higher; and of the address space */
+	LARGEST = 8 << 20, /* about what one more segment takes */
 };
 
 /* Who holds what: for each number the variable that has it, or fixed. Parts are made when they are
@@ -127,11 +128,21 @@ static void hold(int fd, int *holder)
 		__atomic_fetch_add(&held, holder ? 1u : -1u, __ATOMIC_RELAXED);
 }
 
-bool ds_fds_room(void)
+bool ds_fds_scarce(void)
 {
 	struct rlimit r;
 
-	return kernel_getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur > FEW || r.rlim_cur < r.rlim_max || __atomic_load_n(&held, __ATOMIC_RELAXED) < r.rlim_cur / SHARE;
+	return kernel_getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur <= FEW && r.rlim_cur == r.rlim_max;
+}
+
+bool ds_room(bool offers)
+{
+	unsigned share = offers ? 2 * SHARE : SHARE;
+	struct rlimit r;
+
+	if (kernel_getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY && ds_mapped() + LARGEST > r.rlim_cur / share)
+		return false;
+	return !ds_fds_scarce() || __atomic_load_n(&held, __ATOMIC_RELAXED) < ds_fds_most() / share;
 }
 
 int ds_fd_keep(int fd, int *holder)

@@ -17,8 +17,11 @@
 int ds_fd_keep(int fd, int *holder) DS_HIDDEN;
 /* The same for one whose number cannot change. */
 int ds_fd_fix(int fd) DS_HIDDEN;
-/* Does one more connection or flow leave the program the descriptors that it may have? */
-bool ds_fds_room(void) DS_HIDDEN;
+/* Do own descriptors take numbers of the few that the program may have? */
+bool ds_fds_scarce(void) DS_HIDDEN;
+/* Does one more connection or flow leave the program the descriptors and the address space that it
+ * may have? offers: to offer one, which leaves as much to those that are taken. */
+bool ds_room(bool offers) DS_HIDDEN;
 
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */

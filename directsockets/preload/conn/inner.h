@@ -142,9 +142,9 @@ struct ds_sock *ds_by_id(uint32_t id) DS_HIDDEN;
 void ds_broker_follow(void) DS_HIDDEN;
 /* Connected to a broker, for the first time or again. */
 void ds_broker_is_new(void) DS_HIDDEN;
-/* ds_segment_room: the process may have one more segment, and descriptors for it. ds_segment_made
- * counts it. ds_drop releases the segment and the bell of s. */
-bool ds_segment_room(void) DS_HIDDEN;
+/* ds_segment_room: the process may have one more segment, and what it takes; offers: as ds_room.
+ * ds_segment_made counts it. ds_drop releases the segment and the bell of s. */
+bool ds_segment_room(bool offers) DS_HIDDEN;
 void ds_segment_made(void) DS_HIDDEN;
 void ds_drop(struct ds_sock *s) DS_HIDDEN;
 /* Closes the segment that was kept for those that share s. */

@@ -178,7 +178,7 @@ void ds_offer(struct ds_sock *s, int fd)
 		no_listener(s);
 		return;
 	}
-	if (!ds_segment_room()) {
+	if (!ds_segment_room(true)) {
 		no_memory(s);
 		return;
 	}

@@ -196,7 +196,7 @@ void ds_broker_is_new(void)
 
 /* ---- segments ----------------------------------------------------------------------- */
 
-bool ds_segment_room(void) { return segments < MAX_SEGMENTS && ds_fds_room(); }
+bool ds_segment_room(bool offers) { return segments < MAX_SEGMENTS && ds_room(offers); }
 
 void ds_segment_made(void) { segments++; }
 
@@ -230,7 +230,9 @@ bool ds_offers_full(void) { return kept >= KEPT_MOST; }
 
 bool ds_offer_keep(struct ds_sock *s, int segment, int bell)
 {
-	if (ds_offers_full() || (kept >= KEPT_LEAST && kept >= ds_fds_most() / 16))
+	unsigned most = ds_fds_most() / (ds_fds_scarce() ? 64 : 16);
+
+	if (ds_offers_full() || (kept >= most && (kept >= KEPT_LEAST || ds_fds_scarce())))
 		return false;
 	kept++;
 	s->offered[0] = ds_fd_keep(segment, &s->offered[0]);

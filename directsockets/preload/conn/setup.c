@@ -36,7 +36,7 @@ enum {
 static void claim(struct ds_sock *s, int fd, uint32_t word)
 {
 	__atomic_store_n(&s->refused, word, __ATOMIC_RELAXED);
-	if (!ds_segment_room())
+	if (!ds_segment_room(false))
 		return;
 	ds_stats_say(s->entry, DS_MODE_TCP, DS_WHY_NO_OFFER);
 	s->asked = ds_broker_connection();

@@ -201,7 +201,7 @@ void ds_stats_put(struct ds_entry *e, bool keep)
 void ds_stats_child(void)
 {
 	if (stats_fd >= 0) {
-		REAL(munmap, table, HEAD + (size_t)ENTRIES * sizeof(struct ds_entry));
+		ds_unmap(table, HEAD + (size_t)ENTRIES * sizeof(struct ds_entry));
 		ds_fd_close(stats_fd);
 	}
 	stats_fd = -1;

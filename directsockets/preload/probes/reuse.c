@@ -1,5 +1,6 @@
 #include "probe.h"
 
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 
@@ -535,6 +536,42 @@ static void reuse_limit(void)
 	}
 }
 
+/* Is there so much address space? */
+static int has_room(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p != MAP_FAILED && munmap(p, size) == 0;
+}
+
+/* What is direct leaves the address space to the program. Not with a sanitizer, which has more than
+ * the limit by itself. */
+static void reuse_space(void)
+{
+	enum { PAIRS = 60, LIMIT = 1 << 30, MOST = LIMIT / 16 * 12 };
+	struct rlimit space = {LIMIT, RLIM_INFINITY};
+	int c[PAIRS], s[PAIRS];
+	char buf[8];
+
+	setrlimit(RLIMIT_AS, &space);
+	if (has_room(MOST)) {
+		for (int i = 0; i < PAIRS; i++) {
+			pair_cold(&c[i], &s[i]);
+			for (int k = 0; k < 40; k++) {
+				put(c[i], "to and", 6);
+				get(s[i], buf, 6);
+				put(s[i], "fro", 3);
+				get(c[i], buf, 3);
+			}
+		}
+		is_direct(); /* some are */
+		out("room %d", has_room(MOST));
+	} else {
+		is_direct();
+		out("room 1");
+	}
+}
+
 const struct probe reuse_probes[] = {
 	{"reuse-close", reuse_close, 0},
 	{"reuse-dup2", reuse_dup2, 0},
@@ -548,6 +585,7 @@ const struct probe reuse_probes[] = {
 	{"reuse-epoll", reuse_epoll, 0},
 	{"reuse-few", reuse_few, 0},
 	{"reuse-limit", reuse_limit, 0},
+	{"reuse-space", reuse_space, 0},
 	{"reuse-late", reuse_late, 1},
 	{"reuse-late-direct", reuse_late_direct, 1},
 	{0},

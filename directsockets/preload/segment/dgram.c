@@ -81,7 +81,7 @@ int ds_dg_create(struct ds_dgseg *g, const struct ds_info *info, uint64_t ring, 
 	}
 	ds_dg_header(mem, info, ring);
 	if (ds_dg_view(g, mem, size, true) < 0) {
-		REAL(munmap, mem, size);
+		ds_unmap(mem, size);
 		REAL(close, fd);
 		errno = EINVAL;
 		return -1;
@@ -103,11 +103,11 @@ int ds_dg_map(struct ds_dgseg *g, int fd)
 		return -1;
 	if (st.st_size < DS_DG_RING + DS_DG_MIN_RING || st.st_size > DS_DG_RING + DS_DG_MAX_RING)
 		return -1;
-	uint8_t *mem = REAL(mmap, NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (mem == MAP_FAILED)
+	uint8_t *mem = ds_map(fd, (size_t)st.st_size);
+	if (!mem)
 		return -1;
 	if (ds_dg_view(g, mem, (size_t)st.st_size, false) < 0) {
-		REAL(munmap, mem, (size_t)st.st_size);
+		ds_unmap(mem, (size_t)st.st_size);
 		return -1;
 	}
 	return 0;
@@ -116,6 +116,6 @@ int ds_dg_map(struct ds_dgseg *g, int fd)
 void ds_dg_unmap(struct ds_dgseg *g)
 {
 	if (g->mem)
-		REAL(munmap, g->mem, g->size);
+		ds_unmap(g->mem, g->size);
 	g->mem = NULL;
 }

@@ -115,20 +115,32 @@ bool ds_map_strict(void)
 	return GET(&known) == 2;
 }
 
-/* Maps the size bytes of fd; NULL: it failed. */
-static uint8_t *map(int fd, size_t size)
+static size_t mapped;
+
+size_t ds_mapped(void) { return GET(&mapped); }
+
+uint8_t *ds_map(int fd, size_t size)
 {
 	void *p = REAL(mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	__atomic_fetch_add(&mapped, size, __ATOMIC_RELAXED);
+	return p;
+}
+
+void ds_unmap(uint8_t *p, size_t size)
+{
+	REAL(munmap, p, size);
+	__atomic_fetch_sub(&mapped, size, __ATOMIC_RELAXED);
 }
 
 uint8_t *ds_map_new(int fd, size_t size)
 {
-	uint8_t *p = map(fd, size);
+	uint8_t *p = ds_map(fd, size);
 
 	if (p && ds_map_strict() && kernel_madvise(p, size, MADV_POPULATE_WRITE) < 0) { /* EFAULT: it would have been SIGBUS */
-		REAL(munmap, p, size);
+		ds_unmap(p, size);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -153,7 +165,7 @@ int ds_seg_create(struct ds_seg *g, const struct ds_info *info, uint32_t slots, 
 	}
 	ds_seg_header(mem, info, slots, ring);
 	if (ds_seg_view(g, mem, size, 0) < 0) {
-		REAL(munmap, mem, size);
+		ds_unmap(mem, size);
 		REAL(close, fd);
 		errno = EINVAL;
 		return -1;
@@ -178,11 +190,11 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 		return -1;
 	if (st.st_size < (off_t)least || (size_t)st.st_size > most)
 		return -1;
-	mem = map(fd, (size_t)st.st_size);
+	mem = ds_map(fd, (size_t)st.st_size);
 	if (!mem)
 		return -1;
 	if (ds_seg_view(g, mem, (size_t)st.st_size, side) < 0) {
-		REAL(munmap, mem, (size_t)st.st_size);
+		ds_unmap(mem, (size_t)st.st_size);
 		return -1;
 	}
 	return 0;
@@ -191,7 +203,7 @@ int ds_seg_map(struct ds_seg *g, int fd, int side)
 void ds_seg_unmap(struct ds_seg *g)
 {
 	if (g->mem)
-		REAL(munmap, g->mem, g->size);
+		ds_unmap(g->mem, g->size);
 	g->mem = NULL;
 }
 

@@ -196,6 +196,11 @@ size_t ds_seg_size(uint32_t slots, uint64_t ring, size_t *rings) DS_HIDDEN;
 /* As ftruncate, but fails with EFBIG where that would kill the program (RLIMIT_FSIZE). */
 int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
+/* Maps the size bytes of fd, which ds_unmap counts back; NULL: it failed. ds_mapped: how many bytes
+ * of them this process has. */
+uint8_t *ds_map(int fd, size_t size) DS_HIDDEN;
+void ds_unmap(uint8_t *p, size_t size) DS_HIDDEN;
+size_t ds_mapped(void) DS_HIDDEN;
 /* Maps a memfd of one's own for writing; NULL: there is no memory for it. */
 uint8_t *ds_map_new(int fd, size_t size) DS_HIDDEN;
 /* A page of a queue of this process has been filled, slow: by a connection that sends little. May
