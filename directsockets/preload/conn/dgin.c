@@ -331,12 +331,7 @@ void ds_dg_in_close_all(struct ds_dgram *d, int why)
 }
 
 /* Is the other end gone? It publishes nothing more, even if it ended while it did. */
-static bool dead(const struct ds_dg_in *f)
-{
-	char c;
-
-	return ds_syscall(SYS_recvfrom, f->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
-}
+static bool dead(const struct ds_dg_in *f) { return ds_fd_ended(f->alive); }
 
 /* What f has had, and how often what it had has become due: part of ds_dg_arrivals. */
 static uint64_t arrived(struct ds_dg_in *f) { return ds_dg_arrived(&f->seg) + f->seg.given_up; }

@@ -80,15 +80,10 @@ struct ds_dg_out *ds_dg_out_by_id(uint32_t id)
 /* Is the receiver's process gone? Asks the kernel, not often. */
 static bool dead(struct ds_dg_out *o, uint64_t now)
 {
-	char c;
-	int saved = errno;
-
 	if (now - o->checked < ALIVE_US * ds_ticks_us())
 		return false;
 	o->checked = now;
-	bool end = ds_syscall(SYS_recvfrom, o->alive, &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0;
-	errno = saved;
-	return end;
+	return ds_fd_ended(o->alive);
 }
 
 /* What has ended a flow; DG_NO_STEP: nothing has. */

@@ -21,11 +21,9 @@ static int relatives[RELATIVES] = {[0 ... RELATIVES - 1] = -1};
 /* With the lock of setup: is relative i gone? */
 static bool gone(int i)
 {
-	char c;
-
 	if (relatives[i] < 0)
 		return true;
-	if (ds_syscall(SYS_recvfrom, relatives[i], &c, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) != 0)
+	if (!ds_fd_ended(relatives[i]))
 		return false;
 	ds_fd_close(relatives[i]);
 	relatives[i] = -1;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -186,6 +187,17 @@ void ds_fd_close(int fd)
 	hold(fd, NULL);
 	REAL(close, fd);
 	errno = saved;
+}
+
+bool ds_fd_ended(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+	struct timespec none = {0, 0};
+	int saved = errno;
+	bool ended = ds_syscall(SYS_ppoll, &p, 1, &none, NULL, 0) > 0;
+
+	errno = saved;
+	return ended;
 }
 
 #ifndef SO_PASSRIGHTS

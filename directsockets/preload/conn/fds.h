@@ -23,6 +23,9 @@ bool ds_fds_scarce(void) DS_HIDDEN;
  * may have? offers: to offer one, which leaves as much to those that are taken. */
 bool ds_room(bool offers) DS_HIDDEN;
 
+/* fd is one end of a Unix socket pair: has every process closed the other one? What is unread does
+ * not hide it. */
+bool ds_fd_ended(int fd) DS_HIDDEN;
 /* fd is one end of a Unix socket pair whose other end a peer has: forbids the peer to send
  * descriptors. False if the kernel cannot (before Linux 6.16). */
 bool ds_fd_no_rights(int fd) DS_HIDDEN;
