@@ -298,10 +298,7 @@ func (e *Engine) failConn(c *conn, err error) {
 	} else {
 		e.cfg.Log.Warn("direct sockets: a node broke the protocol: a connection is reset", "node", c.node.id, "connection", c.name(), "reason", err)
 	}
-	if c.far != 0 {
-		var id [idLen]byte
-		e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
-	}
+	e.tellLost(c)
 	e.on(c, onBroken)
 }
 

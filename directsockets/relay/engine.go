@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"exnet/fabric"
 	"exnet/fabric/atu"
@@ -46,6 +47,7 @@ type Engine struct {
 
 	// Of the poll list's owner.
 	conns   map[uint32]*conn
+	given   map[givenKey]time.Time // connections that were reset here, and when; see tellLost
 	nodes   map[fabric.NodeID]*node
 	speaks  map[fabric.NodeID]uint8 // a node that is not in it: the oldest of Versions
 	active  []*conn                 // to be pumped, or to be armed
@@ -116,7 +118,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), nodes: make(map[fabric.NodeID]*node), speaks: make(map[fabric.NodeID]uint8), nextID: rand.Uint32(), born: 1 + rand.Uint64N(math.MaxUint64)}
+	e := &Engine{cfg: cfg, conns: make(map[uint32]*conn), given: make(map[givenKey]time.Time), nodes: make(map[fabric.NodeID]*node), speaks: make(map[fabric.NodeID]uint8), nextID: rand.Uint32(), born: 1 + rand.Uint64N(math.MaxUint64)}
 	e.waiting.Store(true)
 	if e.napi, err = napi.New(cfg.NAPI); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -433,6 +434,36 @@ func (e *Engine) hasWaitedTooLong(c *conn, patience func() time.Duration) bool {
 	return time.Since(c.owes) > limit
 }
 
+// tellLost tells the peer that a connection is reset here. If the peer does not hear it, since the
+// link is away, it hears it when it wants to go on: it may not conclude then that the program has
+// never attached.
+func (e *Engine) tellLost(c *conn) {
+	if c.far == 0 {
+		return
+	}
+	if c.node.port != nil {
+		var id [idLen]byte
+		e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
+	}
+	now := time.Now()
+	if len(e.given) >= mostGiven {
+		maps.DeleteFunc(e.given, func(_ givenKey, at time.Time) bool { return now.Sub(at) > givenTime })
+	}
+	if len(e.given) < mostGiven {
+		e.given[givenKey{c.id, c.key}] = now
+	}
+}
+
+// givenKey names a connection that was reset here, as its peer does.
+type givenKey struct{ id, key uint32 }
+
+// Connections that were reset here are remembered for givenTime, and for longer as long as they are
+// less than mostGiven.
+const (
+	mostGiven = 1 << 14
+	givenTime = time.Hour
+)
+
 // watchSuspended has these connections, and sessions whose HELLO was not answered, checked again
 // until there are none.
 func (e *Engine) watchSuspended() {
@@ -454,10 +485,7 @@ func (e *Engine) lookAgain() {
 			continue
 		}
 		if e.hasWaitedTooLong(c, patience) {
-			if c.node.port != nil { // it may wait for an answer
-				var id [idLen]byte
-				e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
-			}
+			e.tellLost(c)
 			if !e.ends {
 				c.relay.Late()
 			}
@@ -502,7 +530,11 @@ func (e *Engine) takeResume(n *node, box int, r resume) {
 	c := e.conns[r.id]
 	if c == nil || c.node != n || c.device != box || c.key != r.key || c.far != r.from {
 		var id [idLen]byte
-		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], r.from))
+		why := uint8(tagGone)
+		if _, lost := e.given[givenKey{r.id, r.key}]; lost {
+			why = tagLost
+		}
+		e.postLater(n, box, kindDrop, why, appendID(id[:0], r.from))
 		return
 	}
 	if r.number <= c.heardResume { // it was said before
