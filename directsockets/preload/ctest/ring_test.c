@@ -76,7 +76,7 @@ static void widens(void)
 	end(&w);
 	begin(&w); // messages that are answered
 	for (int i = 0; i < 100; i++) {
-		CHECK(give(&w, 200000) == 200000 && !w.a->tx.wide, "message %d: wide %d", i, (int)w.a->tx.wide);
+		CHECK(give(&w, 200000) == 200000 && w.a->tx.span < RING, "message %d: all is in use", i);
 		take(&w, 200000);
 	}
 	end(&w);
@@ -85,9 +85,9 @@ static void widens(void)
 	while (w.sent < 16 << 20) {
 		CHECK(give(&w, 50000) == 50000, "no room");
 		take(&w, 50000);
-		CHECK(w.sent > 8 << 20 || !w.a->tx.wide, "wide after %llu bytes", (unsigned long long)w.sent);
+		CHECK(w.sent > 8 << 20 || w.a->tx.span < RING, "wide after %llu bytes", (unsigned long long)w.sent);
 	}
-	CHECK(w.a->tx.wide, "not wide");
+	CHECK(w.a->tx.span == RING, "not wide");
 	end(&w);
 	cpu_set_t all, one;
 	CPU_ZERO(&one);
@@ -98,7 +98,7 @@ static void widens(void)
 	give(&w, 3000);
 	while (w.sent < 16 << 20 && give(&w, 50000) == 50000)
 		take(&w, 50000);
-	CHECK(w.sent >= 16 << 20 && !w.a->tx.wide, "wide %d after %llu bytes", (int)w.a->tx.wide, (unsigned long long)w.sent);
+	CHECK(w.sent >= 16 << 20 && w.a->tx.span < RING, "wide after %llu bytes", (unsigned long long)w.sent);
 	sched_setaffinity(0, sizeof all, &all);
 	end(&w);
 	begin(&w); // what is unread at the end of the part in use stays there
@@ -109,8 +109,8 @@ static void widens(void)
 	}
 	give(&w, 1024);
 	take(&w, w.sent - w.got - 1024);
-	CHECK(give(&w, DS_NARROW - 2048) == DS_NARROW - 2048 && !w.a->tx.wide, "the second lap");
-	CHECK(give(&w, 3000) == 0 && !w.a->tx.wide, "3000 bytes find room");
+	CHECK(give(&w, DS_NARROW - 2048) == DS_NARROW - 2048 && w.a->tx.span == DS_NARROW, "the second lap");
+	CHECK(give(&w, 3000) == 0 && w.a->tx.span == DS_NARROW, "3000 bytes find room");
 	end(&w);
 }
 

@@ -154,7 +154,7 @@ struct ds_tx {
 	uint32_t way;	 /* an enum ring_way; ds_ring_fill decides */
 	uint32_t slow;	 /* RING_THROUGH: slow copies, less what fast ones have made of them */
 	int64_t left;	 /* else: bytes until the next way */
-	uint64_t wide; /* 1: the whole ring is in use; see span */
+	uint64_t span; /* how many bytes of the ring are in use; 0: those that are at first */
 	uint64_t paused; /* the number of the last PAUSE */
 };
 

@@ -1,4 +1,5 @@
 #include "segment/txring.h"
+#include "segment/cgroup.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -16,29 +17,34 @@ enum {
 /* The peer is on the caller's CPU. */
 static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
 
-/* At the end of the active part of the ring: makes the whole ring active under load, that is if the
- * peer is behind by half of the active part, or a stream has become long. If a node carries the
- * connection the whole ring is active from the beginning, as the node expects (SPEC 5.8). So a
- * connection that moves little touches little memory, and a stream between near CPUs finds the
- * ring's lines in the cache that they share. On one CPU the active part stays small, to fit that
- * CPU's cache. The caller is the only sender. */
+/* At the end of the active part of the ring: makes more of it active. Up to DS_NARROW that takes
+ * only memory (segment/cgroup.h). The whole ring is active under load, that is if the peer is
+ * behind by half of the active part, or a stream has become long. If a node carries the connection
+ * the whole ring is active from the beginning, as the node expects (SPEC 5.8). So a connection that
+ * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
+ * cache that they share. On one CPU the active part stays small, to fit that CPU's cache. The
+ * caller is the only sender. */
 static void widen(struct ds_seg *g, struct ds_tx *t)
 {
+	uint64_t span = ds_ring_span(g, t), next = span < DS_NARROW ? span * 4 : g->ring;
+
 	if (!ds_tx_refresh(g, t))
 		return;
 	uint64_t used = t->put - t->freed;
 	/* more than off: data at the end of the part would be left behind */
 	if (used > t->off)
 		return;
-	if (ds_seg_peer_relayed(g) || ((used >= DS_NARROW / 2 || t->put >= LONG) && !together(g)))
-		t->wide = 1;
+	if (ds_seg_peer_relayed(g))
+		t->span = g->ring;
+	else if ((span < DS_NARROW || ((used >= DS_NARROW / 2 || t->put >= LONG) && !together(g))) && ds_memory_room(next - span))
+		t->span = next < g->ring ? next : g->ring;
 }
 
 uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
 {
 	uint64_t least = want < DS_CHUNK_LEAST ? want : DS_CHUNK_LEAST;
 
-	if (!t->wide && (ds_ring_span(g, t) - t->off < least || ds_seg_peer_relayed(g)))
+	if (t->span != g->ring && (ds_ring_span(g, t) - t->off < least || ds_seg_peer_relayed(g)))
 		widen(g, t);
 	uint64_t used = t->put - t->freed, window = ds_ring_window(g, t), room = used < window ? window - used : 0;
 	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = ds_ring_span(g, t) - off;
@@ -98,7 +104,7 @@ static void fill_timed(struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t
 void ds_ring_fill(struct ds_seg *g, struct ds_tx *t, struct ds_cursor *c, uint8_t *to, size_t n)
 {
 #if defined(__SSE2__)
-	uint64_t lap = ds_ring_span(g, t);
+	uint64_t span = ds_ring_span(g, t), lap = span < DS_NARROW ? DS_NARROW : span;
 
 	if (n >= FILL_LEAST && c->v->iov_len - c->off >= n && t->put >= lap && !together(g)) {
 		if (t->way == RING_THROUGH) {

@@ -8,7 +8,8 @@
 enum {
 	DS_CHUNK = 32 << 10,   /* bytes of a PUT at most */
 	DS_CHUNK_LEAST = 4096, /* no chunk is cut smaller than this by the end of the ring */
-	DS_NARROW = 1 << 20,   /* bytes of the ring that are used at first */
+	DS_FIRST = 64 << 10,   /* bytes of the ring that are used at first, */
+	DS_NARROW = 1 << 20,   /* and by any stream, if there is memory */
 };
 
 /* Reads the peer's consumed and freed again. False: a breach. */
@@ -26,7 +27,7 @@ static inline bool ds_tx_refresh(struct ds_seg *g, struct ds_tx *t)
 /* How many bytes of the ring are in use, from its beginning. */
 static inline uint64_t ds_ring_span(const struct ds_seg *g, const struct ds_tx *t)
 {
-	return t->wide || g->ring < DS_NARROW ? g->ring : DS_NARROW;
+	return t->span ? t->span : g->ring < DS_FIRST ? g->ring : DS_FIRST;
 }
 
 /* How many bytes may be under way. A node learns what the far program has consumed late, and not
