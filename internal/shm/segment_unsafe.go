@@ -118,6 +118,9 @@ func mapSegment(fd, size, prot int) (*Segment, error) {
 		return nil, fmt.Errorf("shm: mmap %d bytes: %w", size, err)
 	}
 	s := &Segment{mem: unsafe.Slice((*byte)(p), size), fd: -1}
+	// A core dump would have all pages of it, also those that are not there yet. A kernel without
+	// core dumps does not know of it.
+	_ = unix.Madvise(s.mem, unix.MADV_DONTDUMP)
 	runtime.AddCleanup(s, unmap, s.mem)
 	return s, nil
 }

@@ -572,6 +572,56 @@ static void reuse_space(void)
 	}
 }
 
+/* How many kB of this process are in memory. */
+static long resident(void)
+{
+	char line[128];
+	long kb = 0;
+	FILE *f = fopen("/proc/self/status", "r");
+
+	while (f && fgets(line, sizeof line, f))
+		sscanf(line, "VmRSS: %ld", &kb);
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+/* A core dump has no rings: how many kB of shared memory without the flag dd are mapped. */
+static void reuse_core(void)
+{
+	enum { PAIRS = 10, MOST_KB = 30 << 10 };
+	char line[512], *flags;
+	long size = 0, dumped = 0;
+	int c, s, shared = 0;
+
+	for (int i = 0; i < PAIRS; i++)
+		pair(&c, &s);
+	FILE *f = fopen("/proc/self/smaps", "r");
+	while (f && fgets(line, sizeof line, f)) {
+		if (strstr(line, "-s ") || strstr(line, "rw-p "))
+			shared = strstr(line, "memfd:") != NULL;
+		sscanf(line, "Size: %ld", &size);
+		if (shared && (flags = strstr(line, "VmFlags:")) && !strstr(flags, " dd"))
+			dumped += size;
+	}
+	if (f)
+		fclose(f);
+	out("few kB: %d", dumped < MOST_KB);
+}
+
+/* A program that locks what it maps has not all pages of each ring in memory. */
+static void reuse_locked(void)
+{
+	enum { PAIRS = 10, MOST_KB = 30 << 10 };
+	int c, s;
+
+	mlockall(MCL_FUTURE); /* which a user may have no right to */
+	long before = resident();
+	for (int i = 0; i < PAIRS; i++)
+		pair(&c, &s);
+	out("few pages: %d", resident() - before < MOST_KB);
+}
+
 const struct probe reuse_probes[] = {
 	{"reuse-close", reuse_close, 0},
 	{"reuse-dup2", reuse_dup2, 0},
@@ -586,6 +636,8 @@ const struct probe reuse_probes[] = {
 	{"reuse-few", reuse_few, 0},
 	{"reuse-limit", reuse_limit, 0},
 	{"reuse-space", reuse_space, 0},
+	{"reuse-locked", reuse_locked, 0},
+	{"reuse-core", reuse_core, 0},
 	{"reuse-late", reuse_late, 1},
 	{"reuse-late-direct", reuse_late_direct, 1},
 	{0},

@@ -121,10 +121,17 @@ size_t ds_mapped(void) { return GET(&mapped); }
 
 uint8_t *ds_map(int fd, size_t size)
 {
-	void *p = REAL(mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	/* Where the program locks what it maps (mlockall), nothing comes into this one at once. */
+	void *p = REAL(mmap, NULL, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
+	if (ds_syscall(SYS_mprotect, p, size, PROT_READ | PROT_WRITE) < 0) {
+		REAL(munmap, p, size);
+		return NULL;
+	}
+	/* A core dump would have all pages of it, also those that are not there yet. */
+	kernel_madvise(p, size, MADV_DONTDUMP);
 	__atomic_fetch_add(&mapped, size, __ATOMIC_RELAXED);
 	return p;
 }
