@@ -5,6 +5,7 @@
 #include "conn/fds.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
+#include "segment/cgroup.h"
 
 #include <errno.h>
 #include <string.h>
@@ -174,7 +175,7 @@ static struct ds_dg_out *make(struct ds_info *i, int *segment, int *theirs)
 	struct ds_dg_out *o;
 	int pair[2];
 
-	if (!ds_room(true) || ds_syscall(SYS_getrandom, i->nonce, sizeof i->nonce, 0) != sizeof i->nonce || !(o = ds_dg_out_new()))
+	if (!ds_room(true) || !ds_memory_room(RING) || ds_syscall(SYS_getrandom, i->nonce, sizeof i->nonce, 0) != sizeof i->nonce || !(o = ds_dg_out_new()))
 		return NULL;
 	if (ds_dg_create(&o->seg, i, RING, segment) < 0) {
 		ds_dg_out_put(o);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* May a ring take n bytes more? Not if half of the memory of a group would be in use then, by
+/* May a ring, or a new flow, take n bytes more? Not if half of the memory of a group would be in use then, by
  * whichever process. It looks at most every 10 ms, or if there is no limit, every second. */
 bool ds_memory_room(uint64_t n) DS_HIDDEN;
 
