@@ -5,7 +5,6 @@
 #include "conn/fds.h"
 #include "conn/inner.h"
 #include "conn/rules.h"
-#include "segment/cgroup.h"
 
 #include <errno.h>
 #include <string.h>

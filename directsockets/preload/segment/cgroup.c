@@ -8,7 +8,6 @@
  * Only one thread looks; the others take of what was left before. No lock, no stack for the files.
  */
 #include "segment/cgroup.h"
-#include "segment/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

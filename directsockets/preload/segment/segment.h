@@ -196,6 +196,11 @@ size_t ds_seg_size(uint32_t slots, uint64_t ring, size_t *rings) DS_HIDDEN;
 /* As ftruncate, but fails with EFBIG where that would kill the program (RLIMIT_FSIZE). */
 int ds_truncate(int fd, size_t size) DS_HIDDEN;
 
+/* May a ring, or a new flow, take n bytes more? Not if half of the memory of a control group would
+ * be in use then, by whichever process. It looks at most every 10 ms; without a limit, every
+ * second. */
+bool ds_memory_room(uint64_t n) DS_HIDDEN;
+
 /* Maps the size bytes of fd, which ds_unmap counts back; NULL: it failed. ds_mapped: how many bytes
  * of them this process has. */
 uint8_t *ds_map(int fd, size_t size) DS_HIDDEN;

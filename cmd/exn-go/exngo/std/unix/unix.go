@@ -27,6 +27,7 @@ const (
 	MFD_HUGETLB       = 4
 	MFD_HUGE_2MB      = 21 << 26
 
+	MADV_DONTDUMP       = 16
 	MADV_POPULATE_WRITE = 23
 
 	MREMAP_MAYMOVE   = 1
