@@ -93,7 +93,7 @@ func (c *Conn) readReturning(p []byte) (int, error) {
 	return c.noteReturning(n, err)
 }
 
-// noteReturning is for what a read of the shadow brought in rxReturning.
+// noteReturning notes what a read of the shadow has brought in the state rxReturning.
 func (c *Conn) noteReturning(n int, err error) (int, error) {
 	r := &c.rx
 	switch {

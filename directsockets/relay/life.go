@@ -442,8 +442,7 @@ func (e *Engine) tellLost(c *conn) {
 		return
 	}
 	if c.node.port != nil {
-		var id [idLen]byte
-		e.postLater(c.node, c.device, kindDrop, tagLost, appendID(id[:0], c.far))
+		e.postDrop(c.node, c.device, tagLost, c.far)
 	}
 	now := time.Now()
 	if len(e.given) >= mostGiven {
@@ -529,12 +528,11 @@ func (e *Engine) sendResume(c *conn) {
 func (e *Engine) takeResume(n *node, box int, r resume) {
 	c := e.conns[r.id]
 	if c == nil || c.node != n || c.device != box || c.key != r.key || c.far != r.from {
-		var id [idLen]byte
 		why := uint8(tagGone)
 		if _, lost := e.given[givenKey{r.id, r.key}]; lost {
 			why = tagLost
 		}
-		e.postLater(n, box, kindDrop, why, appendID(id[:0], r.from))
+		e.postDrop(n, box, why, r.from)
 		return
 	}
 	if r.number <= c.heardResume { // it was said before

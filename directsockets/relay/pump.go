@@ -485,8 +485,7 @@ func (e *Engine) callPeer(c *conn) {
 
 // declineConn ends a connection that the server's program has not taken.
 func (e *Engine) declineConn(c *conn, tag uint8) {
-	var id [idLen]byte
-	e.postLater(c.node, c.device, kindDrop, tag, appendID(id[:0], c.far))
+	e.postDrop(c.node, c.device, tag, c.far)
 	e.on(c, onDeclined)
 }
 

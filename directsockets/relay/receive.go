@@ -94,8 +94,7 @@ func (e *Engine) noteSelected(ch *channel, s selection) {
 	ch.cur = nil
 	c := e.conns[s.id]
 	if c == nil || c.node != ch.node || c.device != ch.box { // it has ended here: the peer may not know
-		var id [idLen]byte
-		e.postLater(ch.node, ch.box, kindDrop, tagGone, appendID(id[:0], s.from))
+		e.postDrop(ch.node, ch.box, tagGone, s.from)
 		return
 	}
 	if s.key != c.key || s.number != c.got && c.isListening() {
@@ -370,8 +369,7 @@ func (e *Engine) takeOpen(n *node, box int, o open, why uint8) {
 	c, err := e.provideSegment(n, box, o, why)
 	if err != nil {
 		e.stats.Refused.Add(1)
-		var id [idLen]byte
-		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], o.id))
+		e.postDrop(n, box, tagGone, o.id)
 		return
 	}
 	e.stats.Accepted.Add(1)
@@ -454,11 +452,16 @@ func (e *Engine) takeAttached(n *node, box int, a attached, tag uint8) {
 	e.activateConn(c)
 }
 
+// postDrop tells the peer why this node does not have the connection that it calls id.
+func (e *Engine) postDrop(n *node, box int, why uint8, id uint32) {
+	var p [idLen]byte
+	e.postLater(n, box, kindDrop, why, appendID(p[:0], id))
+}
+
 // tellUnknown tells the peer that the client of a connection no longer wants it.
 func (e *Engine) tellUnknown(n *node, box int, a attached) {
 	if a.far != 0 {
-		var id [idLen]byte
-		e.postLater(n, box, kindDrop, tagGone, appendID(id[:0], a.far))
+		e.postDrop(n, box, tagGone, a.far)
 	}
 }
 

@@ -68,8 +68,8 @@ func measurePaths(ctx context.Context, o options, stdout, stderr io.Writer) erro
 	return err
 }
 
-// leaveOutPrivileged leaves out what needs privileges, for want of which reason says, as does
-// cause. left says whether paths were left out. It fails if nothing remains.
+// leaveOutPrivileged leaves out what needs privileges. reason and cause say why there are none.
+// left says whether paths were left out. It fails if nothing remains.
 func (o *options) leaveOutPrivileged(reason string, cause error, say func(string, ...any)) (left bool, err error) {
 	n := len(o.paths)
 	o.paths = slices.DeleteFunc(o.paths, func(k paths.Kind) bool { return k.Privileged })

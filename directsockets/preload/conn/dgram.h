@@ -293,7 +293,7 @@ void ds_dg_forked(int pid) DS_HIDDEN;
  * sockets, for good. With the lock of setup, or alone. */
 void ds_dg_forked_unprepared(bool child) DS_HIDDEN;
 /* May another process have d? Looks whether those that might have ended. DG_UNREAD: they have, and
- * ds_dg_reread has not read yet what they may have set. With the lock of setup. */
+ * ds_dg_alone has not read yet what they may have set. With the lock of setup. */
 enum { DG_ALONE, DG_UNREAD, DG_SHARED };
 int ds_dg_shared(struct ds_dgram *d) DS_HIDDEN;
 void ds_dg_was_read(struct ds_dgram *d) DS_HIDDEN;

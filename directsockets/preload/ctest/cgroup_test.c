@@ -1,4 +1,4 @@
-// Limits of control groups, of which a directory of files says what they are.
+// The limits of control groups, as files in a directory of the test's say them.
 #include "harness.h"
 
 #include "segment/cgroup.h"

@@ -212,7 +212,7 @@ static void oob_unread(void)
 		oob_while_unread(how);
 }
 
-/* The end that has received urgent data, of which the kernel says that nothing follows, offers. */
+/* An end offers that has unread bytes after urgent data: the kernel says that there are none. */
 static void oob_offer(void)
 {
 	int c, s;

@@ -465,7 +465,7 @@ static void sharer(void *none)
 		pause();
 }
 
-/* Polls the 40 pairs, of which nothing comes, and then to one. */
+/* Polls the 40 pairs while nothing comes, and again until one end gets bytes. */
 static void poll_pairs(const int *c, const int *s)
 {
 	struct pollfd p[80];
