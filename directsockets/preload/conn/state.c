@@ -265,12 +265,13 @@ unsigned ds_shadow_says(struct ds_sock *s, int fd, unsigned said)
 
 uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t)
 {
-	struct pollfd p[2] = {{.fd = fd}, {.fd = s->seg.bell}};
 	struct timespec none = {0, 0};
 	int saved = errno;
 
 	if (!ds_has_segment(s) || ds_mode(&s->sh->gone))
 		return t;
+	/* Read after the look at the state: until then another thread may be writing s->seg. */
+	struct pollfd p[2] = {{.fd = fd}, {.fd = s->seg.bell}};
 	DS_SET(s->checked, t);
 	/* The bell is not read: a byte that nobody has taken yet would hide its end. */
 	if (ds_syscall(SYS_ppoll, p, 2, &none, NULL, 0) > 0) {
