@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,20 @@ func TestRootCurl(t *testing.T) {
 	<-done
 	if got := output(t, p.ns[0], "ip", "-s", "link", "show", "exn0"); !strings.Contains(got, "RX:") {
 		t.Errorf("ip -s link printed %q", got)
+	}
+}
+
+// The program that docs/results/performance.md compares exn0 with.
+func TestRootBareRelay(t *testing.T) {
+	needProgram(t, "gcc")
+	needProgram(t, "ping")
+	program := filepath.Join(t.TempDir(), "relay")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/relay.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), program, "ping", "-c", "3", "-i", "0.2", "10.77.0.2").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), " 0% packet loss") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
