@@ -1,10 +1,8 @@
 package shm
 
 import (
-	"errors"
 	"sync/atomic"
 
-	"exnet/fabric"
 	"exnet/fabric/link"
 	"exnet/foreign"
 	"exnet/internal/shm"
@@ -17,15 +15,13 @@ type inflow struct {
 	// keep links.
 	l        atomic.Pointer[Link]
 	id       uint16
-	target   link.Flow // nil: nobody was there
-	word     uint64    // source and flow number of status words
+	word     uint64 // source and flow number of status words
 	limit    uint64
 	received uint64 // messages that came; belongs to the pump
 
 	dead     atomic.Bool
 	reported atomic.Uint64 // the peer's want that was answered last
-	backlog  link.Backlog
-	ended    atomic.Bool // the mailbox was told
+	inbox    link.Inbox
 }
 
 // sourceMask are the bits of a status word that the link answers for.
@@ -47,7 +43,7 @@ func (l *Link) acceptFlow(m *message) (*inflow, bool) {
 		f.dead.Store(true)
 		return f, true
 	}
-	f.target = t
+	f.inbox.Target = t
 	// The mailbox may have been opened anew since the peer looked, with fewer
 	// credits than the peer saw.
 	f.limit = max(uint64(t.Limit()), l.offered[m.to].Load())
@@ -74,42 +70,19 @@ func (l *Link) deliverMessage(f *inflow, status uint64, p foreign.Memory) bool {
 		return false
 	}
 	status = status&^sourceMask | f.word
-	if (f.backlog.Some() || !f.placeMessage(status, p)) && f.backlog.Add(status, p, f.placeMessage) {
+	if f.inbox.Deliver(status, p.Part(0, int(min(status>>lenShift&lenMask, link.VELOPayload)))) {
 		l.count.parked.Add(1)
 	}
 	return true
 }
 
-// placeMessage puts a message into the mailbox; false if it is full.
-func (f *inflow) placeMessage(status uint64, p foreign.Memory) bool {
-	slot, pos, err := f.target.Reserve()
-	if err != nil {
-		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
-	}
-	p.CopyTo(slot[:min(status>>lenShift&lenMask, link.VELOPayload)])
-	f.target.Commit(pos, status)
-	return true
-}
-
 // Resume implements link.Credit.
-func (f *inflow) Resume() {
-	if f.backlog.Resume(f.placeMessage) {
-		go f.target.Raise() // not here: the caller is the mailbox's reader
-	}
-	f.endInMailbox()
-}
+func (f *inflow) Resume() { f.inbox.Resume() }
 
 // noteDown is called when the link is down: only what waits is still to be placed.
 func (f *inflow) noteDown() {
 	f.l.Store(nil)
-	f.endInMailbox()
-}
-
-// endInMailbox ends the flow in the mailbox, once, when the link is down and nothing waits.
-func (f *inflow) endInMailbox() {
-	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
-		link.End(f.target)
-	}
+	f.inbox.NoteDown()
 }
 
 // Return implements link.Credit.

@@ -189,12 +189,12 @@ func (l *Link) performAction(act *action) {
 		l.ringBell()
 		l.lookAgain()
 	}
-	if f := act.raise; f != nil && f.target != nil {
-		f.target.Raise()
+	if f := act.raise; f != nil && f.inbox.Target != nil {
+		f.inbox.Target.Raise()
 	}
 	switch act.msg.kind {
 	case kindOpen:
-		if act.flow.target == nil {
+		if act.flow.inbox.Target == nil {
 			l.out.sendMessage(&message{kind: kindDown, id: act.flow.id})
 		}
 	case kindDown:

@@ -169,7 +169,6 @@ type inflow struct {
 	// keep links.
 	l        atomic.Pointer[Link]
 	id       uint16
-	target   link.Flow // nil: nobody was there
 	limit    uint64
 	received uint64        // the pump's
 	acked    atomic.Uint64 // consumed here
@@ -177,8 +176,7 @@ type inflow struct {
 	raised   bool // the pump's: Raise is due
 	listed   bool // guarded by outbox.mu: among its returns
 
-	backlog link.Backlog
-	ended   atomic.Bool // the mailbox was told
+	inbox link.Inbox
 }
 
 var _ link.Credit = (*inflow)(nil)
@@ -197,7 +195,7 @@ func (l *Link) acceptFlow(m *message) error {
 		l.queueMessage(&message{kind: kindDown, flow: f.id})
 		return nil
 	}
-	f.target = t
+	f.inbox.Target = t
 	// The mailbox may have been opened anew since the peer was told, with fewer
 	// credits than it knows of.
 	f.limit = max(uint64(t.Limit()), l.offered[m.to].Load())
@@ -217,9 +215,8 @@ func (l *Link) deliverMessage(m *message) error {
 	if f.received++; f.received-f.acked.Load() > f.limit {
 		return errors.New("message without credit")
 	}
-	status := velo.WordFrom(m.word, l.cfg.Peer, f.target.ID())
-	p := foreign.Of(m.payload)
-	if (f.backlog.Some() || !f.placeMessage(status, p)) && f.backlog.Add(status, p, f.placeMessage) {
+	status := velo.WordFrom(m.word, l.cfg.Peer, f.inbox.Target.ID())
+	if f.inbox.Deliver(status, foreign.Of(m.payload)) {
 		l.count.Parked.Add(1)
 	}
 	if !f.raised {
@@ -229,36 +226,13 @@ func (l *Link) deliverMessage(m *message) error {
 	return nil
 }
 
-// placeMessage puts a message into the mailbox; false if it is full.
-func (f *inflow) placeMessage(status uint64, p foreign.Memory) bool {
-	slot, pos, err := f.target.Reserve()
-	if err != nil {
-		return !errors.Is(err, fabric.ErrAgain) // closed: the message is lost
-	}
-	p.CopyTo(slot[:])
-	f.target.Commit(pos, status)
-	return true
-}
-
 // Resume implements link.Credit.
-func (f *inflow) Resume() {
-	if f.backlog.Resume(f.placeMessage) {
-		go f.target.Raise() // not here: the caller is the mailbox's reader
-	}
-	f.endInMailbox()
-}
+func (f *inflow) Resume() { f.inbox.Resume() }
 
 // noteDown is called when the link is down: only what waits is still to be placed.
 func (f *inflow) noteDown() {
 	f.l.Store(nil)
-	f.endInMailbox()
-}
-
-// endInMailbox ends the flow in the mailbox, once, when the link is down and nothing waits.
-func (f *inflow) endInMailbox() {
-	if f.target != nil && f.l.Load() == nil && !f.backlog.Some() && f.ended.CompareAndSwap(false, true) {
-		link.End(f.target)
-	}
+	f.inbox.NoteDown()
 }
 
 // Return implements link.Credit.

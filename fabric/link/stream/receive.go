@@ -240,7 +240,7 @@ func (l *Link) performCalls(calls *callList) {
 		k := &calls.list[i]
 		switch k.do {
 		case callRaise:
-			k.in.target.Raise()
+			k.in.inbox.Target.Raise()
 		case callReturn:
 			k.out.credit.Return(k.out.Consumed())
 		case callDown:
