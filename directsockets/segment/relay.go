@@ -363,10 +363,7 @@ func (r *Relay) Pack(p []byte, most int, stamp uint8) (_ []byte, messages, bytes
 	if e.bad.Load() {
 		return p, 0, 0, ErrCorrupt
 	}
-	if r.hasParted() {
-		return p, 0, 0, nil
-	}
-	for messages < most && cap(p)-len(p) >= PackHead+MaxVELO {
+	for messages < most && cap(p)-len(p) >= PackHead+MaxVELO && !r.hasParted() {
 		w, s, ok := e.nextStatus()
 		tag, n := w.tag(), w.len()
 		if !ok || tag != TagVELO && tag != TagVELOLast {

@@ -175,3 +175,44 @@ func TestRelayMoves(t *testing.T) {
 		t.Errorf("%d bytes sent, %d received", total, got)
 	}
 }
+
+// A Relay whose program is to go back to TCP takes again, after a session was lost, what it had
+// taken before, and nothing that the program sends on the shadow.
+func TestRelayRewindParted(t *testing.T) {
+	c, near := pair(t, Config{Slots: 16})
+	a, err := NewRelay(near.seg, Server, -1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.Attach(), c.Promote(0)); err != nil {
+		t.Fatal(err)
+	}
+	send := func(text string) {
+		t.Helper()
+		if n, err := c.Send([]byte(text)); n != len(text) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	send("carried")
+	var m Message
+	for ok := true; ok; {
+		if ok, err = a.Take(&m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("returned")
+	if _, done := a.Part(); done {
+		t.Fatal("the program has not returned yet")
+	}
+	var back []byte
+	if err := c.ReturnToTCP(func(p []byte) (int, error) { back = append(back, p...); return len(p), nil }); err != nil || string(back) != "returned" {
+		t.Fatalf("%q goes on the shadow: %v", back, err)
+	}
+	if _, err := a.Rewind(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	p, n, _, err := a.Pack(make([]byte, 0, 4096), 16, 0)
+	if err != nil || n != 1 || string(p[PackHead:]) != "carried" {
+		t.Errorf("%d messages are taken: %q, %v", n, p, err)
+	}
+}
