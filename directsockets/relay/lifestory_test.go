@@ -81,7 +81,9 @@ func (p *stepProgram) run(r *stepRun) {
 			_ = p.e.Close(p.aborts)
 			return
 		}
-		if p.rx != nil && p.e.Err() != nil || p.e.Err() != nil && tx == again || p.e.PeerState() == segment.StateWithdrawn && p.e.Side() == segment.Client {
+		switch { // what its node has not taken goes on the shadow first
+		case tx < over && p.e.FallenBack():
+		case p.rx != nil && p.e.Err() != nil || p.e.Err() != nil && tx == again || p.e.PeerState() == segment.StateWithdrawn && p.e.Side() == segment.Client:
 			return
 		}
 		if time.Now().After(limit) {
@@ -215,6 +217,11 @@ func (s *stepStory) live(t *testing.T, faults ...stepAt) (steps []stepRow, hit m
 		}
 		for i := range r.hosts {
 			until(t, "the connection is forgotten", func() (gone bool) {
+				select {
+				case o := <-first[1].offers: // nobody has taken it
+					o.close(t)
+				default:
+				}
 				h := r.living()[i]
 				done := make(chan bool, 1)
 				go func() { done <- h.count() == 0 && h.regions() == 0 }() // the node may be killed meanwhile
@@ -248,15 +255,6 @@ func (s *stepStory) live(t *testing.T, faults ...stepAt) (steps []stepRow, hit m
 		r.mu.Lock()
 		steps, hit = r.steps, r.hit
 		r.mu.Unlock()
-		for { // offers that nobody has taken
-			select {
-			case o := <-first[1].offers:
-				o.close(t)
-				continue
-			default:
-			}
-			break
-		}
 		if client.e != nil {
 			checkStepEnd(t, client, server, resets)
 			checkStepEnd(t, server, client, resets)
@@ -315,7 +313,21 @@ func (r *stepRun) offers(size segment.Config) (*segment.End, error) {
 		return nil, err
 	}
 	h := r.hosts[0]
-	go func() { _ = h.engine.Offer(2, 7, false, fd, bells[1]) }() // if it fails, the doorbell ends
+	offered := make(chan struct{})
+	go func() {
+		defer close(offered)
+		_ = h.engine.Offer(2, 7, false, fd, bells[1]) // if it fails, the doorbell ends
+	}()
+	until(r.t, "the node has the offer", func() bool {
+		select {
+		case <-offered:
+			return true
+		default:
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.dead[h]
+		}
+	})
 	return e, nil
 }
 
