@@ -178,7 +178,8 @@ func serveConns(l net.Listener, b *book) error {
 //
 //	serve ADDRESS                             prints "listening"; for each number on standard input it
 //	                                          prints the sum once so many connections have ended
-//	dial ADDRESS CONNS MS PAUSE SEED FIRST    a Client for so many milliseconds; prints the sum
+//	dial ADDRESS CONNS MS PAUSE SEED FIRST    prints "dialing"; a Client for so many milliseconds;
+//	                                          prints the sum
 //
 // Both print "fault WHAT" for each connection that goes wrong, and "sum CONNS BYTES WRONG".
 // It returns the exit status.
@@ -196,6 +197,7 @@ func Command(args []string, dial func(ctx context.Context, network, address stri
 			}
 		}
 		if err == nil {
+			fmt.Println("dialing")
 			Client{dial, int(n[0]), time.Duration(n[1]) * time.Millisecond, time.Duration(n[2]) * time.Millisecond, n[3], uint32(n[4])}.runUntil(args[1], b)
 			b.printSum(0)
 		}

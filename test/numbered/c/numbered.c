@@ -554,6 +554,7 @@ int main(int argc, char **argv)
 	pthread_attr_t small;
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 256 << 10);
+	say("dialing");
 	for (int i = 0; i < n; i++)
 		if (pthread_create(&all[i], &small, dial, (void *)(intptr_t)i) != 0)
 			die("pthread_create");

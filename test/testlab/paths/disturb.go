@@ -46,17 +46,19 @@ func (l *lab) disturbNodes(r *Row) (stop func()) {
 		done.Go(func() { looks, away = l.watchLink(over) })
 	}
 	done.Go(func() {
+		var stopped time.Duration
 		for {
 			select {
 			case <-over:
 				return
-			case <-time.After(between(leastQuiet, mostQuiet)):
+			case <-time.After(max(between(leastQuiet, mostQuiet), stopped)):
 			}
 			var err error
-			if l.place.hosts && (l.o.Stop == 0 || rnd.IntN(2) == 0) {
+			if stopped = 0; l.place.hosts && (l.o.Stop == 0 || rnd.IntN(2) == 0) {
 				err = l.cutLinks()
 			} else {
-				err = l.stopNode(rnd.IntN(2), between(leastStop, cmp.Or(l.o.Stop, time.Second)))
+				stopped = between(leastStop, cmp.Or(l.o.Stop, time.Second))
+				err = l.stopNode(rnd.IntN(2), stopped)
 			}
 			if err != nil {
 				l.t.Error(err)
@@ -68,10 +70,10 @@ func (l *lab) disturbNodes(r *Row) (stop func()) {
 	return func() {
 		close(over)
 		done.Wait()
-		r.Resumed = l.sumCounter("relay.resumed") - resumed
+		r.Resumed += l.sumCounter("relay.resumed") - resumed
 		r.Away = float64(away) / max(1, float64(looks))
-		r.Slow = int(l.slow.Swap(0))
-		r.Timeouts = l.countTimeouts() - timeouts
+		r.Slow += int(l.slow.Swap(0))
+		r.Timeouts += l.countTimeouts() - timeouts
 	}
 }
 

@@ -60,9 +60,10 @@ func (l *lab) runRow(p path, conns, load int) Row {
 		spin := l.startProgram("spinning", l.ownNS, nil, "/bin/sh", "-c", "while :; do :; done")
 		defer spin.Kill()
 	}
-	quiet := l.disturbNodes(&r)
 	if p.client == portsC {
+		quiet := l.disturbNodes(&r)
 		l.portRow(p, &r)
+		quiet()
 	} else {
 		// On a machine that is too busy for any connection to leave TCP in time, again, with twice
 		// as much of it.
@@ -71,7 +72,6 @@ func (l *lab) runRow(p path, conns, load int) Row {
 			d = max(d, min(2*d, longest))
 		}
 	}
-	quiet()
 	l.t.Logf("%s: %d bytes, %.0f %% this way, %.1f s", what, r.Bytes, 100*r.Share, r.Took.Seconds())
 	if r.Wrong > 0 {
 		l.t.Errorf("%s: %d ends of %d connections went wrong:\n%s%s", what, r.Wrong, r.Sum.Conns, strings.Join(r.Faults, "\n"), l.nodesSay())
@@ -114,9 +114,12 @@ func (l *lab) runClient(p path, r *Row, d time.Duration) {
 		strconv.FormatInt(l.o.Pause.Milliseconds(), 10), strconv.FormatUint(l.o.Seed+uint64(l.rows), 10), strconv.Itoa(first))
 	client := l.startProgram(r.Programs, ns, offerEnv(l.rows), argv...)
 	defer client.Kill()
+	l.awaitLine(client, "dialing") // a node that is stopped lets none begin
+	quiet := l.disturbNodes(r)
 	ours, _ := numbered.ParseSum(l.awaitLine(client, "sum ", fault))
 	fmt.Fprintln(server.In, ours.Conns) // a server that has ended says nothing more
 	theirs, _ := numbered.ParseSum(l.awaitLine(server, "sum ", fault))
+	quiet()
 	sum := numbered.Sum{Conns: ours.Conns, Bytes: ours.Bytes + theirs.Bytes, Wrong: ours.Wrong + theirs.Wrong}
 	r.Share = went(sum)
 	r.Sum.Add(sum)
