@@ -42,7 +42,7 @@ bool ds_free_elsewhere(ucontext_t *u, struct ds_where *w, const siginfo_t *info)
  * result. */
 static void *const hooks[DS_WAYS] __attribute__((used)) = {
 #define X(name) [SYS_##name] = (void *)name,
-	X(read) X(write) X(readv) X(writev) X(recvfrom) X(sendto) X(recvmsg) X(sendmsg) X(epoll_wait)
+	X(read) X(write) X(readv) X(writev) X(recvfrom) X(sendto) X(recvmsg) X(sendmsg) X(epoll_wait) X(epoll_ctl)
 #undef X
 };
 _Static_assert(offsetof(struct ds_thread, level) == 12, "as the entry has it");

@@ -37,6 +37,22 @@ static void exchange(int fd, bool first)
 	free(p);
 }
 
+/* An epoll instance takes fd once, and tells when there is room. */
+static void watch(int fd)
+{
+	struct epoll_event ev = {.events = EPOLLOUT, .data.fd = fd}, told;
+	int ep = (int)CALL(SYS_epoll_create1, 0, 0, 0);
+
+	if (ep < 0 || call(SYS_epoll_ctl, ep, EPOLL_CTL_ADD, fd, (long)&ev, 0, 0) != 0)
+		fail("epoll_ctl");
+	if (call(SYS_epoll_ctl, ep, EPOLL_CTL_ADD, fd, (long)&ev, 0, 0) != -1 || errno != EEXIST)
+		fail("a second epoll_ctl");
+	if (call(SYS_epoll_wait, ep, (long)&told, 1, -1, 0, 0) != 1 || told.data.fd != fd || told.events != EPOLLOUT)
+		fail("epoll_wait");
+	if (call(SYS_epoll_ctl, ep, EPOLL_CTL_DEL, fd, 0, 0, 0) != 0 || CALL(SYS_close, ep, 0, 0) < 0)
+		fail("the end of an instance");
+}
+
 static void *client(void *arg)
 {
 	int fd = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM, 0);
@@ -45,6 +61,7 @@ static void *client(void *arg)
 	if (fd < 0 || CALL(SYS_connect, fd, &address, sizeof address) < 0)
 		fail("connect");
 	exchange(fd, true);
+	watch(fd);
 	unsigned char c;
 	if (CALL(SYS_shutdown, fd, SHUT_WR, 0) < 0 || CALL(SYS_read, fd, &c, 1) != 0 || CALL(SYS_close, fd, 0, 0) < 0)
 		fail("the end of a client");
@@ -73,7 +90,7 @@ int main(int argc, char **argv)
 		return 2;
 	count = atoi(argv[3]);
 	bool processes = !strcmp(argv[2], "processes");
-	load(argv[1], (const unsigned long *)(void *)(argv - 1));
+	load(argv[1], (const unsigned long *)(void *)(argv - 1), !processes);
 	by_go = !strcmp(argv[2], "go");
 	address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int l = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -96,7 +113,10 @@ int main(int argc, char **argv)
 
 		if (fd < 0)
 			fail("accept");
-		pthread_create(&t[n++], NULL, serve, (void *)(intptr_t)fd);
+		if (processes)
+			serve((void *)(intptr_t)fd);
+		else
+			pthread_create(&t[n++], NULL, serve, (void *)(intptr_t)fd);
 	}
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i], NULL);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -94,17 +95,17 @@ static void fail(const char *what)
 	_exit(1);
 }
 
-/* The same, of three arguments: checks that the call keeps the registers that the kernel keeps. */
-static long place_kept(long nr, long a, long b, long c)
+/* The same: checks that the call keeps the registers that the kernel keeps. */
+static long place_kept(long nr, const long a[6])
 {
-	register long r10 __asm__("r10") = 10, r8 __asm__("r8") = 8, r9 __asm__("r9") = 9;
-	long rc = nr, di = a, si = b, dx = c;
+	register long r10 __asm__("r10") = a[3], r8 __asm__("r8") = a[4], r9 __asm__("r9") = a[5];
+	long rc = nr, di = a[0], si = a[1], dx = a[2];
 
 	__asm__ volatile("addq $-128, %%rsp\n	leaq 1f(%%rip), %%r11\n	jmp *entry(%%rip)\n1:	subq $-128, %%rsp"
 			 : "+a"(rc), "+D"(di), "+S"(si), "+d"(dx), "+r"(r10), "+r"(r8), "+r"(r9)
 			 :
 			 : "rcx", "r11", "memory", "cc");
-	if (di != a || si != b || dx != c || r10 != 10 || r8 != 8 || r9 != 9) {
+	if (di != a[0] || si != a[1] || dx != a[2] || r10 != a[3] || r8 != a[4] || r9 != a[5]) {
 		fprintf(stderr, "call %ld: registers lost\n", nr);
 		_exit(1);
 	}
@@ -114,10 +115,10 @@ static long place_kept(long nr, long a, long b, long c)
 /* A system call by the library, as syscall(2). */
 static long call(long nr, long a, long b, long c, long d, long e, long f)
 {
+	const long args[6] = {a, b, c, d, e, f};
 	long rc;
 
 	if (by_go) {
-		long args[6] = {a, b, c, d, e, f};
 		struct go_result r;
 
 		go_call(nr, args, &r);
@@ -127,7 +128,7 @@ static long call(long nr, long a, long b, long c, long d, long e, long f)
 		}
 		rc = r.err ? -r.err : r.r1;
 	} else {
-		rc = nr == SYS_read || nr == SYS_write ? place_kept(nr, a, b, c) : place(nr, a, b, c, d, e, f);
+		rc = nr == SYS_read || nr == SYS_write || nr == SYS_epoll_ctl ? place_kept(nr, args) : place(nr, a, b, c, d, e, f);
 	}
 	if (rc < 0 && rc > -4096) {
 		errno = (int)-rc;
@@ -137,8 +138,9 @@ static long call(long nr, long a, long b, long c, long d, long e, long f)
 }
 #define CALL(nr, a, b, c) call(nr, (long)(a), (long)(b), (long)(c), 0, 0, 0)
 
-/* Maps the library, applies its relocations and begins it. */
-static void load(const char *path, const unsigned long *stack)
+/* Maps the library, applies its relocations and begins it. threads: the C library is to make
+ * threads, in places that do not come to the library, as Go does. */
+static void load(const char *path, const unsigned long *stack, bool threads)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY);
@@ -201,11 +203,10 @@ static void load(const char *path, const unsigned long *stack)
 	}
 	if (!start || !entry || !go_entry)
 		fail("a symbol is missing");
-	errno = (int)-start(stack, 0, 1, UINT32_MAX, true);
+	errno = (int)-start(stack, 0, 1, UINT32_MAX, threads);
 	if (errno)
 		fail("ds_free_start");
-	/* The C library makes threads in places that do not come to the library, as Go does. */
-	by_go = true;
+	by_go = threads;
 	close((int)CALL(SYS_socket, AF_UNIX, SOCK_STREAM, 0));
 	by_go = false;
 }

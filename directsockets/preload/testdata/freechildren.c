@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 2;
-	load(argv[1], (const unsigned long *)(void *)(argv - 1));
+	load(argv[1], (const unsigned long *)(void *)(argv - 1), true);
 	int l = (int)CALL(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (l < 0 || bind(l, (void *)&address, sizeof address) < 0 || CALL(SYS_listen, l, 10, 0) < 0 || getsockname(l, (void *)&address, &len) < 0)
 		fail("listen");
