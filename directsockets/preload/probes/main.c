@@ -411,7 +411,7 @@ void *write_later(void *p)
 	return NULL;
 }
 
-static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, disconnect_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, renumber_probes, retaken_probes, vfork_probes, told_probes, uncounted_probes, settling_probes, sealed_probes, apart_probes, atfork_probes, leave_probes, rest_probes, udp_probes, udpset_probes, udpwait_probes, udpproc_probes, udpfork_probes, udpsays_probes, udprandom_probes, way_probes, own_probes, past_probes, made_probes};
+static const struct probe *const tables[] = {io_probes, flag_probes, ready_probes, set_probes, proc_probes, end_probes, disconnect_probes, call_probes, exec_probes, inherited_probes, listen_probes, setup_probes, copy_probes, linger_probes, pointer_probes, zerocopy_probes, signal_probes, jump_probes, cancel_probes, order_probes, edge_probes, errno_probes, thread_probes, share_probes, sharer_probes, killed_probes, reuse_probes, limit_probes, renumber_probes, retaken_probes, vfork_probes, told_probes, uncounted_probes, settling_probes, sealed_probes, apart_probes, atfork_probes, leave_probes, rest_probes, udp_probes, udpset_probes, udpwait_probes, udpproc_probes, udpfork_probes, udpsays_probes, udprandom_probes, way_probes, own_probes, past_probes, made_probes};
 
 // no_missteps fails the run if an end of a UDP flow was to make a step that its table does not
 // have.
