@@ -132,9 +132,9 @@ func cleanWords(s string) string {
 }
 
 // dialMember connects to a member, and returns who it is. For kindControl it returns the session.
-func (m *Mesh) dialMember(ctx context.Context, addr string, h hello) (*session, fabric.NodeID, error) {
+func (m *Mesh) dialMember(ctx context.Context, addr string, h hello) (*session, emp.Description, error) {
 	conn, reply, p, err := m.connectTo(ctx, addr, h)
-	met := reply.Self.Node
+	met := reply.Self
 	if err != nil {
 		return nil, met, err
 	}

@@ -114,6 +114,8 @@ type Mesh struct {
 	groups   map[netip.Addr]bool         // +checklocks:mu
 	gate     gate                        // +checklocks:mu
 	told     map[string]time.Time        // +checklocks:mu
+	// leaves: it has said so, and says it to those that it meets now.
+	leaves bool // +checklocks:mu
 	// linker: nil: Run has not begun.
 	linker Linker // +checklocks:mu
 }
@@ -345,13 +347,15 @@ func (m *Mesh) reachTarget(ctx context.Context, t target) {
 		m.mu.Unlock()
 	}
 	m.count.Dials.Add(1)
-	s, met, err := m.dialMember(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
-	if err == nil {
-		err = m.registerSession(s)
+	s, met, err := m.dialTarget(ctx, addr, t)
+	if s != nil {
+		if err = m.contestID(s.desc, s.endpoint); err == nil {
+			err = m.registerSession(s)
+		}
 	}
 	fine := err == nil || errors.Is(err, errSelf) || errors.Is(err, errTwice)
 	m.mu.Lock()
-	m.book.noteDialed(time.Now(), t, met, fine)
+	m.book.noteDialed(time.Now(), t, met.Node, fine)
 	m.mu.Unlock()
 	m.wakeRun()
 	if !fine && ctx.Err() == nil {
@@ -365,6 +369,33 @@ func (m *Mesh) reachTarget(ctx context.Context, t target) {
 	default:
 		s.run(ctx)
 	}
+}
+
+// dialTarget returns a session with a target, and who it is. Who has an address that was given is
+// not known before: a node with which there is a session keeps that, and is asked only.
+func (m *Mesh) dialTarget(ctx context.Context, addr string, t target) (*session, emp.Description, error) {
+	if t.seed >= 0 && !m.isAlone() {
+		_, met, err := m.dialMember(ctx, addr, hello{Kind: kindAsk})
+		if err != nil || m.hasSession(met) {
+			return nil, met, err
+		}
+	}
+	return m.dialMember(ctx, addr, hello{Kind: kindControl, All: t.seed >= 0})
+}
+
+// isAlone reports whether there is no session.
+func (m *Mesh) isAlone() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sessions) == 0
+}
+
+// hasSession reports whether there is a session with a node.
+func (m *Mesh) hasSession(d emp.Description) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[d.Node]
+	return s != nil && s.desc.Token == d.Token && !s.isOver()
 }
 
 // tellFailed tells why a node cannot be reached, if that is news.
@@ -458,6 +489,7 @@ func (m *Mesh) serveConn(ctx context.Context, conn net.Conn, from netip.Addr) {
 // tellLeaving tells all that this node leaves.
 func (m *Mesh) tellLeaving() {
 	m.mu.Lock()
+	m.leaves = true // those that follow are told as well
 	all := slices.Collect(maps.Values(m.sessions))
 	m.mu.Unlock()
 	for _, s := range all {

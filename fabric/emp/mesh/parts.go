@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"exnet/fabric/emp"
+	"exnet/internal/ctxend"
 )
 
 // part is one of the connections of a link.
@@ -25,26 +26,27 @@ func (s *session) makeLink(ctx context.Context) (emp.Link, error) {
 	if s.shared || s.isOver() {
 		return nil, nil
 	}
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop()
+	watch.Go(func() {
+		select {
+		case <-s.over:
+			stop()
+		case <-ctx.Done():
+		}
+	})
 	conns, err := s.gatherConns(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Closed, they have the Linker fail.
-	ended := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-s.over:
-			for _, c := range conns {
-				c.Close()
-			}
-		case <-ended:
+	defer ctxend.Do(ctx, func() { // closed, they have the Linker fail
+		for _, c := range conns {
+			c.Close()
 		}
-	})
-	l, err := linker(conns, s.desc.Node)
-	close(ended)
-	watch.Wait()
-	return l, err
+	})()
+	return linker(conns, s.desc.Node)
 }
 
 // maxParts is how many data connections a link has at most.

@@ -121,6 +121,9 @@ func (m *Mesh) registerSession(s *session) error {
 	if s.all {
 		m.tellAllLocked(s, false)
 	}
+	if m.leaves {
+		s.queueNews(news{Leave: true})
+	}
 	m.count.Sessions.Add(1)
 	return nil
 }
@@ -334,7 +337,7 @@ func (s *session) writeQueued() {
 		}
 		now := time.Now()
 		if late := now.Sub(last) - beat; late > beat {
-			s.heard.Add(int64(late)) // while this side had no CPU nobody could be heard
+			s.forgiveLate(late, now)
 		}
 		last = now
 		if now.Sub(time.Unix(0, s.heard.Load())) > Silent {
@@ -347,6 +350,12 @@ func (s *session) writeQueued() {
 		}
 		s.queueNews(news{})
 	}
+}
+
+// forgiveLate notes that nobody could be heard for a time, as this side had no CPU.
+func (s *session) forgiveLate(late time.Duration, now time.Time) {
+	heard := s.heard.Load()
+	s.heard.CompareAndSwap(heard, min(heard+int64(late), max(heard, now.UnixNano()))) // else something has come
 }
 
 func (s *session) sendNews(n news) error {
