@@ -97,6 +97,7 @@ func (r *stepRun) node(i int) *host {
 	h = newHost(r.t, card, func(c *Config) {
 		alone(c)
 		c.Patience = func() time.Duration { return time.Hour }
+		c.NAPI.InlineBudget = -1 // a node that stands must not hold the goroutine of the other one
 		c.stepping = func(c *conn, ev lifeEvent) { <-born; r.stepping(i, h, c, ev) }
 	})
 	close(born)
