@@ -3,7 +3,9 @@
 package inject
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"os"
 
 	"exnet/internal/elffile"
@@ -132,4 +134,22 @@ func (p *program) findText(f *elffile.File) error {
 		}
 	}
 	return nil
+}
+
+// findBytes returns where the text has these bytes first, and up to more that are behind them; 0:
+// it has not.
+func (p *program) findBytes(f *elffile.File, want []byte, more int) (at uint64, behind []byte, err error) {
+	const chunk = 1 << 20
+	buf := make([]byte, chunk+len(want)+more)
+	for off := uint64(0); off < p.text.Size; off += chunk {
+		n := min(uint64(len(buf)), p.text.Size-off)
+		if _, err := f.ReadAt(buf[:n], int64(p.text.Off+off)); err != nil && !errors.Is(err, io.EOF) {
+			return 0, nil, err
+		}
+		if i := bytes.Index(buf[:n], want); i >= 0 {
+			behind = buf[i+len(want) : n]
+			return p.text.Addr + off + uint64(i), behind[:min(more, len(behind))], nil
+		}
+	}
+	return 0, nil, nil
 }

@@ -2,8 +2,8 @@ package inject
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"io"
 
 	"exnet/internal/elffile"
 )
@@ -96,24 +96,25 @@ func goSite(at uint64, behind []byte) site {
 	return site{at: at, ofGo: true, short: short, via: at + uint64(len(goSyscall6))}
 }
 
+// goOldPoll is the call by which the runtime of Go 1.19 and older waits, past Syscall6.
+var goOldPoll = []byte{
+	0xb8, 0x19, 1, 0, 0, // mov $SYS_epoll_pwait, %eax
+	0x0f, 0x05, // syscall
+}
+
 // findGo finds Syscall6 by its instructions: it is assembly, the same in every program, and the
 // whole function is compared. A stripped program has it, too.
 func (p *program) findGo(f *elffile.File, dir string) error {
 	if p.findKept(f, dir) {
 		return nil
 	}
-	const chunk = 1 << 20
-	buf := make([]byte, chunk+len(goSyscall6)+jumpSize)
-	for off := uint64(0); off < p.text.Size; off += chunk {
-		n := min(uint64(len(buf)), p.text.Size-off)
-		if _, err := f.ReadAt(buf[:n], int64(p.text.Off+off)); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		if i := bytes.Index(buf[:n], goSyscall6); i >= 0 {
-			p.sites = []site{goSite(p.text.Addr+off+uint64(i), buf[i+len(goSyscall6):n])}
-			p.sites = append(p.sites, callSites(f)...)
-			return nil
-		}
+	at, behind, err := p.findBytes(f, goSyscall6, jumpSize)
+	if err != nil {
+		return err
 	}
-	return errOldGo
+	if old, _, err := p.findBytes(f, goOldPoll, 0); at == 0 || old != 0 || err != nil {
+		return cmp.Or(err, errOldGo)
+	}
+	p.sites = append([]site{goSite(at, behind)}, callSites(f)...)
+	return nil
 }

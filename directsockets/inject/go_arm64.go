@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,6 +73,12 @@ var goClone = encodeWords(
 	svc,
 )
 
+// goOldPoll is the call by which the runtime of Go 1.19 and older waits, past Syscall6.
+var goOldPoll = encodeWords(
+	0xd28002c8, // mov x8, #SYS_epoll_pwait
+	svc,
+)
+
 // findGo finds Syscall6 and runtime.clone by their instructions: they are assembly, the same in
 // every program. A stripped program has them, too.
 func (p *program) findGo(f *elffile.File, _ string) error {
@@ -85,6 +92,9 @@ func (p *program) findGo(f *elffile.File, _ string) error {
 	clone, err := p.onlyPlace(f, goClone)
 	if err != nil {
 		return err
+	}
+	if old, _, err := p.findBytes(f, goOldPoll, 0); old != 0 || err != nil {
+		return cmp.Or(err, errOldGo)
 	}
 	p.sites = []site{{at: call + goCallAt, kind: ofGo}, {at: clone + 4, kind: clones}}
 	if s, ok := pollSite(f); ok {

@@ -70,6 +70,37 @@ func TestCgo(t *testing.T) {
 	}
 }
 
+// A program of an older Go, whose runtime waits past Syscall6, stays on TCP, and --explain says so.
+func TestOldGo(t *testing.T) {
+	dir := filepath.Dir(writeFile(t, "go.mod", "module old\n\ngo 1.22\n", 0o600)) // what is in the module exnet is left alone
+	if err := os.CopyFS(dir, os.DirFS("testdata/oldgo")); err != nil {
+		t.Fatal(err)
+	}
+	for cgo, want := range map[string]string{
+		"0": "stays on TCP: its Go is older than 1.24",
+		"1": "program stays on TCP: no jump can replace its system call at ",
+	} {
+		if cgo == "1" && runtime.GOARCH != "amd64" {
+			continue
+		}
+		program := filepath.Join(t.TempDir(), "program")
+		build := exec.Command("go", "build", "-o", program)
+		build.Dir = dir
+		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		broker := filepath.Join(t.TempDir(), "ds.sock")
+		_, end := startBrokerAt(t, broker, time.Hour)
+		defer end()
+		cmd := exec.Command("/proc/self/exe", "--loopback", "--explain", program)
+		cmd.Env = append(os.Environ(), programEnv+"=1", client.PathEnv+"="+broker)
+		if _, stderr, status := output(t, cmd); status != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("cgo %s: status %d, want %q in %s", cgo, status, want, stderr)
+		}
+	}
+}
+
 // A Go program without cgo that is a PIE runs as ever with LD_PRELOAD alone, as in a container that
 // has the device: the dynamic linker loads the library, and Go's threads are not C's.
 func TestPreloadedPIE(t *testing.T) {

@@ -105,6 +105,13 @@ const unsigned char *go_function(const struct ds_text *text, const unsigned char
 	return call - CALL_AT;
 }
 
+bool go_waits_past(const struct ds_text *text, const unsigned char *call)
+{
+	static const unsigned char number[] = {0xb8, 0x19, 1, 0, 0}; /* mov $SYS_epoll_pwait, %eax */
+
+	return (const char *)call - text->begin >= (ptrdiff_t)sizeof number && memcmp(call - sizeof number, number, sizeof number) == 0;
+}
+
 /* The beginnings of what a program has that exn-go built (internal/mark), and one that uses the Go
  * package. */
 static const char *const marks[] = {"exn-go built this: ", "\texnet\t"};

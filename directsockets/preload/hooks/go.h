@@ -14,10 +14,12 @@
 #include "hooks/hooks.h"
 
 /* Where they arrive in a program of the dynamic linker, the function itself that has this syscall
- * instruction (NULL: another has it), and whether the data of a program from begin to end say that
- * it has direct sockets of its own (hooks/go.c). */
+ * instruction (NULL: another has it), whether the runtime waits by this one, as in Go 1.19 and
+ * older, and whether the data of a program from begin to end say that it has direct sockets of its
+ * own (hooks/go.c). */
 extern char ds_go_entry[] DS_HIDDEN;
 const unsigned char *go_function(const struct ds_text *text, const unsigned char *call) DS_HIDDEN;
+bool go_waits_past(const struct ds_text *text, const unsigned char *call) DS_HIDDEN;
 bool go_is_direct(const char *begin, const char *end) DS_HIDDEN;
 
 /* The call of the runtime by which a goroutine waits, if Go's table of lines is in data from begin

@@ -170,6 +170,8 @@ static void find_all(struct sites *l, const struct segments *s)
 			go_arrives(p);
 			find_wait(l, s, go);
 			fd_doubt(); /* Go's own way to make a child that shares this memory does not come here */
+		} else if (s->needs && of == OF_GO && go_waits_past(&l->text, p) && !is_direct(s)) {
+			calls_missed(l, p);
 		}
 	}
 	calls_place(l);
