@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -276,9 +277,14 @@ func (r *Relay) Part() (say MarkFlags, done bool) {
 }
 
 // hasParted reports whether what the program has sent and Take has not taken goes on the shadow. A
-// program that was killed before it found FALLEN_BACK puts nothing there.
+// program that was killed before it found FALLEN_BACK puts nothing there. One that ends the
+// direction just before does not look again; if it has found FALLEN_BACK, it puts nothing there
+// that came before the end.
 func (r *Relay) hasParted() bool {
 	if !r.parted || r.out.count < r.partedAt {
+		return false
+	}
+	if w, _, ok := r.e.nextStatus(); ok && r.out.count == r.partedAt && slices.Contains(ends, w.tag()) {
 		return false
 	}
 	departed := r.e.gone.Load() || r.e.peer.attention.Load()&closedFlag != 0
@@ -418,6 +424,9 @@ func (r *Relay) GiveBack(consumed, freed uint64) error {
 	e := r.e
 	if consumed-r.given > r.out.count-r.given || freed-r.freed > r.out.advances-r.freed {
 		return fmt.Errorf("%w: %d messages and %d bytes consumed of %d and %d", ErrRelay, consumed, freed, r.out.count, r.out.advances)
+	}
+	if r.parted { // the program may return from there on: see hasParted
+		consumed = min(consumed, r.partedAt)
 	}
 	if consumed == r.given && freed == r.freed || e.bad.Load() {
 		return nil

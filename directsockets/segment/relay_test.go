@@ -216,3 +216,41 @@ func TestRelayRewindParted(t *testing.T) {
 		t.Errorf("%d messages are taken: %q, %v", n, p, err)
 	}
 }
+
+// A program that ends its direction while its node parts it does not return: its node carries the
+// end.
+func TestRelayEndParted(t *testing.T) {
+	for _, end := range []func(e *End) error{(*End).Shutdown, (*End).Demote} {
+		c, near := pair(t, Config{Slots: 16})
+		a, err := NewRelay(near.seg, Server, -1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(a.Attach(), c.Promote(0)); err != nil {
+			t.Fatal(err)
+		}
+		var m Message
+		take := func(want bool) {
+			t.Helper()
+			if ok, err := a.Take(&m); ok != want || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		take(true)
+		take(false)
+		if err := end(c); err != nil {
+			t.Fatal(err)
+		}
+		if _, done := a.Part(); done || c.FallenBack() {
+			t.Fatalf("parted: %v, the program returns: %v", done, c.FallenBack())
+		}
+		take(true)
+		take(false)
+		if say, done := a.Part(); !done || say != MarkStands {
+			t.Errorf("after message %d: parted %v, says %x", m.Tag, done, say)
+		}
+		if err := a.GiveBack(2, 0); err != nil || a.e.own.consumed.Load() != 1 {
+			t.Errorf("message %d counts as consumed: %v", m.Tag, err)
+		}
+	}
+}
