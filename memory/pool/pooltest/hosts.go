@@ -18,6 +18,7 @@ import (
 type Hosts struct {
 	Nodes [2]*pool.Server
 
+	step  func()
 	t     testing.TB
 	dir   string
 	cfgs  [2]pool.Config
@@ -30,7 +31,14 @@ type Hosts struct {
 // NewHosts starts both nodes, without a link. They end with the test.
 func NewHosts(t testing.TB, cfgs ...pool.Config) *Hosts {
 	t.Helper()
-	h := &Hosts{t: t, dir: t.TempDir(), cfgs: [2]pool.Config(cfgs), cut: func() {}}
+	return NewSteppingHosts(t, func() {}, cfgs...)
+}
+
+// NewSteppingHosts is NewHosts of nodes that call step before each message that they send, and
+// before each that they hear.
+func NewSteppingHosts(t testing.TB, step func(), cfgs ...pool.Config) *Hosts {
+	t.Helper()
+	h := &Hosts{step: step, t: t, dir: t.TempDir(), cfgs: [2]pool.Config(cfgs), cut: func() {}}
 	for i := range h.Nodes {
 		h.start(i)
 	}
@@ -60,14 +68,17 @@ func (h *Hosts) start(i int) {
 	var s *pool.Server
 	e, err := far.New(h.cards[i], far.Config{
 		VPID: far.MemoryVPID, Resume: far.Resume,
-		Hear:  func(from fabric.NodeID, session uint64, b []byte) { s.Hear(from, session, b) },
+		Hear: func(from fabric.NodeID, session uint64, b []byte) {
+			h.step()
+			s.Hear(from, session, b)
+		},
 		Ended: func(n fabric.NodeID, session uint64) { s.FarDown(n, session) },
 	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	cfg := h.cfgs[i]
-	cfg.Node, cfg.Far, cfg.NIC = fabric.NodeID(i), e, h.cards[i]
+	cfg.Node, cfg.Far, cfg.NIC = fabric.NodeID(i), steppingWay{e, h.step}, h.cards[i]
 	cfg.Nodes = func() []pool.Neighbor { return []pool.Neighbor{{Node: fabric.NodeID(1 - i), Hops: 1, Far: true}} }
 	s = pool.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -84,6 +95,17 @@ func (h *Hosts) start(i int) {
 			h.t.Error(err)
 		}
 	})
+}
+
+// steppingWay calls step before each message that is sent.
+type steppingWay struct {
+	*far.Engine
+	step func()
+}
+
+func (w steppingWay) Send(to fabric.NodeID, session uint64, b []byte) error {
+	w.step()
+	return w.Engine.Send(to, session, b)
 }
 
 // Join links the nodes.
@@ -103,6 +125,9 @@ func (h *Hosts) Join() {
 
 // Cut ends the link.
 func (h *Hosts) Cut() { h.cut() }
+
+// GiveUp has a node give the other one up, and all that it has of it.
+func (h *Hosts) GiveUp(i int) { h.ports[i].Left(fabric.NodeID(1 - i)) }
 
 // Restart has a node end, while there is no link, and another one begin in its place.
 func (h *Hosts) Restart(i int) {
