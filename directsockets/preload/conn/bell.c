@@ -200,6 +200,15 @@ void ds_wake_all(struct ds_sock *s)
 	ds_tell_rung(s);
 }
 
+void ds_options_set(struct ds_sock *s, int fd)
+{
+	unsigned low = DS_GET(s->lowat);
+
+	ds_options_changed(s, fd);
+	if (DS_GET(s->lowat) < low && ds_has_segment(s))
+		ds_wake_all(s); /* what has come may be enough now */
+}
+
 bool ds_unheard(struct ds_sock *s, unsigned events) { return (events & TX_EVENTS) && ds_bell(s) >= 0 && !ds_single(s); }
 
 /* This process gives up the lead. With s->arming. */

@@ -99,8 +99,8 @@ bool ds_zerocopy_done(const struct ds_sock *s) DS_HIDDEN;
 bool ds_zerocopy_read(struct ds_sock *s, int fd, struct msghdr *m, int flags) DS_HIDDEN;
 /* A poller that leads on s, whose descriptor is fd, and waits for events calls ds_lead_listen
  * before it looks, and polls ds_leadfd, too: it becomes readable when another thread's send
- * completes, or another thread shuts sending down. -1: neither concerns it. ds_zerocopy_used: the
- * program has set SO_ZEROCOPY on some socket. */
+ * completes, or another thread shuts sending down or lowers SO_RCVLOWAT. -1: none of these concerns
+ * it. ds_zerocopy_used: the program has set SO_ZEROCOPY on some socket. */
 void ds_lead_listen(struct ds_sock *s, int fd, unsigned events) DS_HIDDEN;
 int ds_leadfd(struct ds_sock *s) DS_HIDDEN;
 void ds_zerocopy_used(void) DS_HIDDEN;
@@ -134,8 +134,9 @@ void ds_node_changed(struct ds_sock *s, int fd) DS_HIDDEN;
 int ds_linger_set(struct ds_sock *s, int fd, const void *value, socklen_t len) DS_HIDDEN;
 void ds_linger_get(struct ds_sock *s, void *value, socklen_t len) DS_HIDDEN;
 
-/* SO_RCVLOWAT was set. */
+/* SO_RCVLOWAT was set. ds_options_set: by a call of now, so those that sleep may have enough. */
 void ds_options_changed(struct ds_sock *s, int fd) DS_HIDDEN;
+void ds_options_set(struct ds_sock *s, int fd) DS_HIDDEN;
 
 /* SO_SNDBUF was set. Keeps errno. */
 void ds_window_changed(struct ds_sock *s, int fd) DS_HIDDEN;

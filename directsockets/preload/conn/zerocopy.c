@@ -40,7 +40,8 @@ void ds_lead_listen(struct ds_sock *s, int fd, unsigned events)
 	int saved = errno;
 
 	if (ds_leadfd(s) < 0) {
-		if (ds_one_thread() || (!(events & TX_EVENTS) && (!__atomic_load_n(&used, __ATOMIC_RELAXED) || !wanted(fd))))
+		bool low = DS_GET(s->lowat) > 1; /* ds_options_set */
+		if (ds_one_thread() || (!(events & TX_EVENTS) && !low && (!__atomic_load_n(&used, __ATOMIC_RELAXED) || !wanted(fd))))
 			return;
 		ds_eventfd_make(&s->leadfd);
 	}

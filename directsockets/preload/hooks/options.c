@@ -88,7 +88,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (level == SOL_SOCKET && fd_kind(fd) == FD_CONN && (is_timeout(name) || name == SO_RCVLOWAT || name == SO_OOBINLINE)) {
 		CALL_BY(k, fd, call_uncounted_any);
 		if (k.c)
-			ds_options_changed(k.c->life.s, fd);
+			ds_options_set(k.c->life.s, fd);
 		else if (k.early)
 			ds_life_options(&k.early->life, fd);
 	}

@@ -1,6 +1,6 @@
 // How the end of a connection, errors and SO_RCVLOWAT are told, while the two directions are in
 // different places and bytes are unread.
-#include "probe.h"
+#include "udp.h"
 
 // A pair of which the server's direction is direct, while n bytes from the client are unread on
 // TCP.
@@ -242,6 +242,49 @@ static void lowat_before(void)
 	}
 }
 
+// A thread that sleeps until there is as much as SO_RCVLOWAT asks for is told when that is less.
+struct looker {
+	int fd, set, tid;
+};
+
+static void *look(void *arg)
+{
+	struct looker *l = arg;
+	struct pollfd p = {l->fd, POLLIN, 0};
+	struct epoll_event ev;
+	int ep = ep_new();
+
+	ep_set(ep, EPOLL_CTL_ADD, l->fd, EPOLLIN, 1);
+	__atomic_store_n(&l->tid, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	long n = l->set ? ep_hear(ep, &ev, 1, LONG) : poll(&p, 1, LONG);
+	close(ep);
+	return (void *)n;
+}
+
+static void lowat_lowered(void)
+{
+	for (int set = 0; set < 2; set++) {
+		int c, s, low = 100;
+		pthread_t t;
+		void *n;
+
+		pair(&c, &s);
+		struct looker l = {s, set, 0};
+		R(setsockopt(s, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+		put(c, "some", 4);
+		arrived(s, 4);
+		pthread_create(&t, NULL, look, &l);
+		udp_asleep(&l.tid);
+		low = 4;
+		R(setsockopt(s, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+		pthread_join(t, &n);
+		out("told %ld", (long)n);
+		still_direct(c, s);
+		close(c);
+		close(s);
+	}
+}
+
 // Vectors that are too long for the kernel.
 static void long_vectors(void)
 {
@@ -272,6 +315,7 @@ const struct probe told_probes[] = {
 	{"lowat-ends", lowat_ends, 0},
 	{"peek-off", peek_off, 0},
 	{"lowat-before", lowat_before, 1},
+	{"lowat-lowered", lowat_lowered, 0},
 	{"long-vectors", long_vectors, 0},
 	{NULL, NULL, 0},
 };
