@@ -71,7 +71,6 @@ struct ds_sock {
 	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
 	uint32_t rang;	       /* last value of ds_rings that was published; guarded by the lock of tx */
-	uint64_t rings;	       /* what the peer's said when ds_has_rung looked last */
 	struct ds_spinner spinner;
 	struct ds_yield yield;
 	struct ds_life *life;

@@ -165,13 +165,13 @@ int ds_direct(struct ds_sock *s)
 	       (__atomic_load_n(&s->sh->rx_mode, __ATOMIC_ACQUIRE) == RX_DIRECT ? 2 : 0);
 }
 
-bool ds_has_rung(struct ds_sock *s)
+bool ds_has_rung(struct ds_sock *s, uint64_t *seen)
 {
 	if (!s->sh || !ds_has_segment(s))
 		return false;
 	uint64_t rings = ds_seg_peer_rings(&s->seg);
-	if (rings == DS_GET(s->rings))
+	if (rings == *seen)
 		return false;
-	DS_SET(s->rings, rings);
+	*seen = rings;
 	return true;
 }

@@ -171,9 +171,9 @@ uint64_t ds_edges(struct ds_sock *s) DS_HIDDEN;
  * ordering only. */
 uint64_t ds_arrival(struct ds_sock *s, uint64_t told) DS_HIDDEN;
 
-/* True if the peer has rung the doorbell of any connection since the last call, before it sent on
- * s: then the kernel has something to report. */
-bool ds_has_rung(struct ds_sock *s) DS_HIDDEN;
+/* True if the peer has rung the doorbell of any connection since the last call with this *seen,
+ * before it sent on s: then the kernel has something to report. *seen is 0 at first. */
+bool ds_has_rung(struct ds_sock *s, uint64_t *seen) DS_HIDDEN;
 
 /* True if the peer of s, which has a segment, has closed its end, or is gone. */
 bool ds_left(struct ds_sock *s) DS_HIDDEN;

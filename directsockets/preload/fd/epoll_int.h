@@ -24,6 +24,7 @@ struct member {
 	uint32_t kpend;	      /* what it has reported of the shadow, and the program has not been told */
 	uint32_t kleft;	      /* what of that stays after `got` is reported: see look_edge */
 	uint64_t rx, tx;      /* edges reported: ds_edges, conn.blocked */
+	uint64_t rings_seen;  /* of ds_has_rung */
 	uint64_t heard;	      /* this round's event of the shadow counts as of then; 0: none */
 	bool exclusive;	      /* EPOLLEXCLUSIVE: the program cannot modify it */
 	bool tagged;	      /* the shadow's entry carries the tag */

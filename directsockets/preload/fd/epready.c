@@ -147,7 +147,7 @@ static void scan(struct round *r, bool first)
 		if (m->joined && (m->events & EPOLLET) && !m->kseen && ds_left(m->c->life.s)) /* the kernel's edge of the end belongs to this one */
 			m->kseen = r->rung = true;
 		if (m->before == NOWHERE && r->e->nactive < r->e->joined) /* some are armed and were not looked at */
-			r->rung |= m->joined && ds_has_rung(m->c->life.s);
+			r->rung |= m->joined && ds_has_rung(m->c->life.s, &m->rings_seen);
 	}
 	if (idle)
 		doze(r->e);

@@ -373,6 +373,35 @@ static void order_turns(void)
 	out("%d %d %d", times[0], times[1], times[2]);
 }
 
+/* Two sets with one connection in common, each with another one that is idle: who asks the first set
+ * leaves to the second what is to be known there. */
+static void order_sets(void)
+{
+	enum { SLEEPS = 40 }; // after which a set no longer looks at one that is idle
+	int c[3], s[3], ep[2] = {ep_new(), ep_new()};
+	struct epoll_event ev[3];
+
+	for (int i = 0; i < 3; i++)
+		pair(&c[i], &s[i]);
+	for (int i = 0; i < 2; i++) {
+		ep_set(ep[i], EPOLL_CTL_ADD, s[i], EPOLLIN, (unsigned long)i);
+		ep_set(ep[i], EPOLL_CTL_ADD, s[2], EPOLLIN, 2);
+	}
+	for (int i = 0; i < 2 * SLEEPS; i++) {
+		pthread_t t;
+
+		pthread_create(&t, NULL, write_later, &c[2]);
+		ep_hear(ep[i % 2], ev, 3, LONG);
+		pthread_join(t, NULL);
+		get(s[2], buf, 4);
+	}
+	put(c[1], "x", 1);
+	put(c[2], "x", 1);
+	arrived(s[2], 1);
+	out("%d", ep_hear(ep[0], ev, 3, 0));
+	out("%d", ep_hear(ep[1], ev, 3, 0));
+}
+
 const struct probe order_probes[] = {
 	{"order-late", order_late, 0},
 	{"order-racing", order_racing, 0},
@@ -384,5 +413,6 @@ const struct probe order_probes[] = {
 	{"order-connecting", order_connecting, 0},
 	{"order-poll", order_poll, 0},
 	{"order-turns", order_turns, 0},
+	{"order-sets", order_sets, 0},
 	{NULL, NULL, 0},
 };
