@@ -209,7 +209,7 @@ void ds_options_set(struct ds_sock *s, int fd)
 		ds_wake_all(s); /* what has come may be enough now */
 }
 
-bool ds_unheard(struct ds_sock *s, unsigned events) { return (events & TX_EVENTS) && ds_bell(s) >= 0 && !ds_single(s); }
+bool ds_unheard(struct ds_sock *s, unsigned events) { return (events & TX_EVENTS) && ds_bell(s) >= 0 && (!ds_single(s) || DS_GET(s->full)); }
 
 /* This process gives up the lead. With s->arming. */
 static void lead_no_more(struct ds_sock *s)

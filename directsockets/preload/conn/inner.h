@@ -71,6 +71,8 @@ struct ds_sock {
 	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
 	uint32_t rang;	       /* last value of ds_rings that was published; guarded by the lock of tx */
+	uint64_t full, full_at; /* since when, by ds_ticks, the peer has taken no message after that one of a queue
+				   that is full of small ones; 0: not so. Guarded by the lock of tx */
 	struct ds_spinner spinner;
 	struct ds_yield yield;
 	struct ds_life *life;
@@ -391,6 +393,14 @@ bool ds_promote(struct ds_sock *s, int fd, bool pauses) DS_HIDDEN;
 /* Without the lock: returns to TCP if the peer has fallen back, and pauses if the connection is
  * switched off. For callers that wait for something else. */
 void ds_tx_attend(struct ds_sock *s, int fd) DS_HIDDEN;
+/* A queue that is full of small messages holds much less than TCP's buffers. There are programs
+ * whose two ends both send much before they read: so a sender that has few bytes under way, and has
+ * waited for nothing for DS_STALL ns, goes back to the shadow, which has room. So does one with
+ * TCP_USER_TIMEOUT, which the kernel keeps there. */
+enum { DS_STALL = 250000000, DS_FEW = 65536 };
+/* With the lock of tx, which is direct and has no room: it goes back to the shadow, if now says so,
+ * or the peer has taken none of few bytes for DS_STALL ns. True: it has. */
+bool ds_tx_gives_up(struct ds_sock *s, int fd, bool now) DS_HIDDEN;
 /* Checks whether the peer has closed its end of the doorbell, or the shadow, fd, has failed: always
  * with now, else only if that was not done lately. Returns ds_ticks. */
 uint64_t ds_check_peer_at(struct ds_sock *s, int fd, uint64_t t) DS_HIDDEN;

@@ -393,3 +393,30 @@ void ds_jumped(struct ds_sock *s)
 	ds_lock_jumped(&s->sh->rx_lock);
 	ds_lock_jumped(&s->sh->attention.lock);
 }
+
+/* With the lock of tx, where there is no room: has the peer taken none of few bytes for
+ * DS_STALL ns? */
+static bool stuck(struct ds_sock *s)
+{
+	struct ds_tx *t = &s->sh->tx;
+	uint64_t now = ds_ticks();
+
+	if (DS_GET(s->full) && s->full_at == t->consumed)
+		return now - s->full >= ds_ticks_us() * (DS_STALL / 1000);
+	s->full_at = t->consumed;
+	DS_SET(s->full, ds_tx_queued(&s->seg, t) < DS_FEW ? now : 0);
+	return false;
+}
+
+bool ds_tx_gives_up(struct ds_sock *s, int fd, bool now)
+{
+	if (!stuck(s) && !now)
+		return false;
+	if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
+		ds_on_tx(s, ON_DEMOTE);
+		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NO_MEMORY);
+	} else {
+		ds_tx_update(s, fd);
+	}
+	return ds_goes_by_shadow(ds_mode(&s->sh->tx_mode));
+}

@@ -137,30 +137,24 @@ static ssize_t send_direct(struct ds_sock *s, int fd, struct ds_cursor *c, int f
 	return err ? -1 : 0;
 }
 
-/* A queue that is full of small messages holds much less than TCP's buffers. There are programs
- * whose two ends both send much before they read: so a sender that has slept for nothing for STALL
- * ns goes back to the shadow, which has room. So does one with TCP_USER_TIMEOUT, which the kernel
- * keeps there. */
-enum { STALL = 250000000, FEW = 65536 };
-
 /* Until when to sleep for room, deadline at the latest. Takes the lock of tx. */
 static int64_t stall(struct ds_sock *s, int fd, int64_t deadline)
 {
-	int64_t t = ds_now() + STALL;
+	int64_t t = ds_now() + DS_STALL;
 	bool alone = ds_alone(s);
-	uint64_t queued = FEW;
+	uint64_t queued = DS_FEW;
 
 	if (ds_tx_take(s, alone)) {
 		if (ds_mode(&s->sh->tx_mode) == TX_DIRECT)
 			queued = ds_tx_queued(&s->seg, &s->sh->tx);
 		ds_unlock(&s->sh->tx_lock, alone);
 	}
-	return (queued >= FEW && !ds_user_timeout(fd)) || (deadline && deadline < t) ? deadline : t;
+	return (queued >= DS_FEW && !ds_user_timeout(fd)) || (deadline && deadline < t) ? deadline : t;
 }
 
-/* Back to the shadow, if there is still no room: true. Takes the lock of tx. Without a segment it
- * is on the shadow. */
-static bool give_up(struct ds_sock *s, int fd)
+/* Back to the shadow, if there is still no room, and now says so or ds_tx_gives_up: true. Takes the
+ * lock of tx. Without a segment it is on the shadow. */
+static bool give_up(struct ds_sock *s, int fd, bool now)
 {
 	bool alone = ds_alone(s), shadow;
 
@@ -168,14 +162,8 @@ static bool give_up(struct ds_sock *s, int fd)
 		return false;
 	fd = ds_still(s, fd);
 	ds_tx_update(s, fd);
-	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx)) {
-		if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
-			ds_on_tx(s, ON_DEMOTE);
-			ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NO_MEMORY);
-		} else {
-			ds_tx_update(s, fd);
-		}
-	}
+	if (ds_mode(&s->sh->tx_mode) == TX_DIRECT && !ds_tx_room(&s->seg, &s->sh->tx))
+		ds_tx_gives_up(s, fd, now);
 	shadow = ds_goes_by_shadow(ds_mode(&s->sh->tx_mode));
 	ds_unlock(&s->sh->tx_lock, alone);
 	return shadow;
@@ -352,7 +340,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			break;
 		struct filler f = {s, &c, &sent};
 		if ((flags & MSG_DONTWAIT) || ds_nonblock(s, fd)) {
-			if (!sent && !later && !fill(&f) && ds_user_timeout(fd) && give_up(s, fd))
+			if (!sent && !later && !fill(&f) && give_up(s, fd, ds_user_timeout(fd) != 0))
 				continue;
 			break;
 		}
@@ -367,7 +355,7 @@ static inline ssize_t send_any(struct ds_sock *s, int fd, const struct iovec *io
 			continue;
 		if (errno != EAGAIN || until == deadline)
 			return sent ? (ssize_t)sent : -1;
-		give_up(s, fd);
+		give_up(s, fd, true);
 		until = -1;
 	}
 	if (sent)

@@ -257,8 +257,8 @@ void ds_disarm_sets(struct ds_sock *s, bool had) DS_HIDDEN;
 bool ds_rung_sets(struct ds_sock *s) DS_HIDDEN;
 /* Asks the kernel whether the leader has died: if so nobody leads any more, and it returns true. */
 bool ds_leader_check(struct ds_sock *s) DS_HIDDEN;
-/* May another process shut sending down, for which this one waits (events)? No descriptor tells a
- * leader of that: it looks again after DS_LEADER_MS. */
+/* Does this process wait for room (events), and may another one shut sending down, or is the queue
+ * full of small messages? No descriptor tells a leader: it looks again after DS_LEADER_MS. */
 bool ds_unheard(struct ds_sock *s, unsigned events) DS_HIDDEN;
 int ds_bell(struct ds_sock *s) DS_HIDDEN; /* -1: none (yet) */
 int ds_wakefd(struct ds_sock *s) DS_HIDDEN;

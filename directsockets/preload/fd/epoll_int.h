@@ -40,7 +40,7 @@ struct member {
 	bool active;	      /* in the list of active ones */
 	bool listed;	      /* in the list of a round */
 	bool armed, had;      /* ds_arm was called; what it returned */
-	bool follows;	      /* a sleeper has to look now and then: another process has the bell, or may end sending */
+	bool follows;	      /* a sleeper has to look now and then: another process has the bell, or ds_unheard */
 	bool rings;	      /* its bell may have been rung since it was read */
 	bool read;	      /* it was read here, which epi_pass_on tells the conn's other members */
 	/* And these are set before they are read. */

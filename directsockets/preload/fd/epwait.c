@@ -149,13 +149,12 @@ static int spin(const struct waiter *w, struct ds_spin *spin)
 	return n;
 }
 
-/* Has the members whose bells another process leads, or could not be added, looked at without a
- * bell. */
+/* Has the members looked at whose bells do not tell all, or could not be added. */
 static void look_without_bells(struct epi *e)
 {
 	lk_lock(&e->lock);
 	for (struct member *m = e->all; m; m = m->enext)
-		if (m->armed && (!m->had || e->nobell)) {
+		if (m->armed && (m->follows || e->nobell)) {
 			ds_leader_check(m->c->life.s);
 			m_disarm(m);
 			m_activate(m);

@@ -373,8 +373,8 @@ static void order_turns(void)
 	out("%d %d %d", times[0], times[1], times[2]);
 }
 
-/* Two sets with one connection in common, each with another one that is idle: who asks the first set
- * leaves to the second what is to be known there. */
+/* Two sets with one connection in common, each with another one that is idle: who asks the first
+ * set leaves to the second what is to be known there. */
 static void order_sets(void)
 {
 	enum { SLEEPS = 40 }; // after which a set no longer looks at one that is idle

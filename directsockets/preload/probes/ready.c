@@ -321,6 +321,74 @@ static void lowat(void)
 	R(read(s, buf, 100));
 }
 
+/* Both ends send many small messages before they read. A queue of the library is full by then, and
+ * TCP's buffers are not: each way to wait for room goes on. */
+enum { BY_POLL, BY_EPOLL, BY_EDGE, BY_TRIAL, WAYS, MANY = 1000 };
+
+static int await_room(int how, int ep, int fd)
+{
+	struct pollfd p = {fd, POLLOUT, 0};
+	struct epoll_event ev;
+
+	if (how == BY_POLL)
+		return poll(&p, 1, LONG);
+	if (how != BY_TRIAL)
+		return ep_hear(ep, &ev, 1, LONG);
+	nap(1);
+	return 1;
+}
+
+static void ready_small(void)
+{
+	for (int how = 0; how < WAYS; how++) {
+		int fd[2], sent[2] = {0, 0};
+
+		pair(&fd[0], &fd[1]);
+		for (int i = 0; i < 2; i++) {
+			int ep = ep_new();
+
+			nonblock(fd[i], 1);
+			ep_set(ep, EPOLL_CTL_ADD, fd[i], how == BY_EDGE ? EPOLLOUT | EPOLLET : EPOLLOUT, 1);
+			while (sent[i] < MANY) {
+				char c = (char)(sent[i] * 7 + i);
+
+				if (send(fd[i], &c, 1, 0) == 1)
+					sent[i]++;
+				else if (await_room(how, ep, fd[i]) != 1)
+					break;
+			}
+			close(ep);
+			nonblock(fd[i], 0);
+		}
+		for (int i = 0; i < 2; i++) {
+			char got[MANY];
+			int wrong = 0;
+
+			get(fd[i], got, (size_t)sent[!i]);
+			for (int k = 0; k < sent[!i]; k++)
+				wrong += got[k] != (char)(k * 7 + !i);
+			out("sent %d, wrong %d", sent[i], wrong);
+		}
+		close(fd[0]);
+		close(fd[1]);
+	}
+}
+
+/* Who asks for room first gets as much as who sends until there is none. */
+static void ready_much(void)
+{
+	enum { PART = 20000, LEAST = 1 << 20 };
+	static char b[PART];
+	int c, s;
+	long sent = 0;
+
+	pair(&c, &s);
+	nonblock(c, 1);
+	for (struct pollfd p = {c, POLLOUT, 0}; sent < LEAST && poll(&p, 1, 0) == 1;)
+		sent += send(c, b, PART, 0);
+	out("%d", sent >= LEAST);
+}
+
 const struct probe ready_probes[] = {
 	{"poll-basic", poll_basic, 0},
 	{"poll-mixed", poll_mixed, 0},
@@ -334,5 +402,7 @@ const struct probe ready_probes[] = {
 	{"epoll-oneshot", epoll_oneshot, 0},
 	{"epoll-rdhup", epoll_rdhup, 0},
 	{"rcvlowat", lowat, 0},
+	{"ready-small", ready_small, 0},
+	{"ready-much", ready_much, 0},
 	{NULL, NULL, 0},
 };

@@ -426,8 +426,14 @@ int ds_tx_room(struct ds_seg *g, struct ds_tx *t)
 		/* At least what ds_ring_place asks for, and skips at the end of the ring. */
 		uint64_t window = ds_ring_window(g, t), least = window / 4 < 2 * DS_CHUNK_LEAST ? 2 * DS_CHUNK_LEAST : window / 4;
 
-		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4 && t->put - t->freed + least <= window)
-			return 1;
+		if (t->count - t->consumed + g->reserve <= g->slots - g->slots / 4) {
+			if (t->put - t->freed + least <= window)
+				return 1;
+			if (again && window == ds_ring_span(g, t) && ds_ring_widen(g, t)) { /* as a send would */
+				again = 0;
+				continue;
+			}
+		}
 		if (!ds_tx_refresh(g, t))
 			return DS_BREACH;
 	}

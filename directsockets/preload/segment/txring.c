@@ -17,27 +17,28 @@ enum {
 /* The peer is on the caller's CPU. */
 static bool together(const struct ds_seg *g) { return ds_seg_peer_cpu(g) == (uint32_t)sched_getcpu() + 1; }
 
-/* At the end of the active part of the ring: makes more of it active. Up to DS_NARROW that takes
- * only memory (segment/cgroup.h). The whole ring is active under load, that is if the peer is
- * behind by half of the active part, or a stream has become long. If a node carries the connection
- * the whole ring is active from the beginning, as the node expects (SPEC 5.8). So a connection that
- * moves little touches little memory, and a stream between near CPUs finds the ring's lines in the
- * cache that they share. On one CPU the active part stays small, to fit that CPU's cache. The
- * caller is the only sender. */
-static void widen(struct ds_seg *g, struct ds_tx *t)
+/* Where the active part of the ring ends, or has too little room: makes more of it active. Up to
+ * DS_NARROW that takes only memory (segment/cgroup.h). The whole ring is active under load, that is
+ * if the peer is behind by half of the active part, or a stream has become long. If a node carries
+ * the connection the whole ring is active from the beginning, as the node expects (SPEC 5.8). So a
+ * connection that moves little touches little memory, and a stream between near CPUs finds the
+ * ring's lines in the cache that they share. On one CPU the active part stays small, to fit that
+ * CPU's cache. The caller is the only sender. */
+bool ds_ring_widen(struct ds_seg *g, struct ds_tx *t)
 {
 	uint64_t span = ds_ring_span(g, t), next = span < DS_NARROW ? span * 4 : g->ring;
 
-	if (!ds_tx_refresh(g, t))
-		return;
+	if (span == g->ring || !ds_tx_refresh(g, t))
+		return false;
 	uint64_t used = t->put - t->freed;
 	/* more than off: data at the end of the part would be left behind */
 	if (used > t->off)
-		return;
+		return false;
 	if (ds_seg_peer_relayed(g))
 		t->span = g->ring;
 	else if ((span < DS_NARROW || ((used >= DS_NARROW / 2 || t->put >= LONG) && !together(g))) && ds_memory_room(next - span))
 		t->span = next < g->ring ? next : g->ring;
+	return ds_ring_span(g, t) > span;
 }
 
 uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance)
@@ -45,7 +46,7 @@ uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_
 	uint64_t least = want < DS_CHUNK_LEAST ? want : DS_CHUNK_LEAST;
 
 	if (t->span != g->ring && (ds_ring_span(g, t) - t->off < least || ds_seg_peer_relayed(g)))
-		widen(g, t);
+		ds_ring_widen(g, t);
 	uint64_t used = t->put - t->freed, window = ds_ring_window(g, t), room = used < window ? window - used : 0;
 	uint64_t off = used == 0 && t->off >= REWIND ? 0 : t->off, skip = 0, end = ds_ring_span(g, t) - off;
 

@@ -41,6 +41,9 @@ static inline uint64_t ds_ring_window(const struct ds_seg *g, const struct ds_tx
 	return window < span ? window : span;
 }
 
+/* Makes more of the ring active, if that is possible and worth it. True: it has. */
+bool ds_ring_widen(struct ds_seg *g, struct ds_tx *t) DS_HIDDEN;
+
 /* Where up to want bytes can lie in the ring: how many, and the advance; 0: no room. */
 uint64_t ds_ring_place(struct ds_seg *g, struct ds_tx *t, uint64_t want, uint64_t *at, uint64_t *advance) DS_HIDDEN;
 
