@@ -86,9 +86,6 @@ func newStepRun(t *testing.T, faults []stepAt) *stepRun {
 func (r *stepRun) node(i int) *host {
 	r.t.Helper()
 	card, err := nic.New(nic.Config{Node: fabric.NodeID(i + 1)})
-	if err == nil {
-		err = r.fabric.Attach(card)
-	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -97,9 +94,15 @@ func (r *stepRun) node(i int) *host {
 	h = newHost(r.t, card, func(c *Config) {
 		alone(c)
 		c.Patience = func() time.Duration { return time.Hour }
-		c.NAPI.InlineBudget = -1 // a node that stands must not hold the goroutine of the other one
 		c.stepping = func(c *conn, ev lifeEvent) { <-born; r.stepping(i, h, c, ev) }
 	})
+	// Until then it polls in the goroutine of who interrupts it, and would stop the other node.
+	until(r.t, "the node polls by itself", func() bool {
+		return h.engine.doLater(func() {}) == nil && h.engine.napi.Stats().ThreadRuns > 0
+	})
+	if err := r.fabric.Attach(card); err != nil {
+		r.t.Fatal(err)
+	}
 	close(born)
 	return h
 }
