@@ -412,6 +412,7 @@ bool ds_tx_gives_up(struct ds_sock *s, int fd, bool now)
 {
 	if (!stuck(s) && !now)
 		return false;
+	DS_SET(s->full, 0);
 	if (ds_tx_end(&s->seg, &s->sh->tx, &s->sh->attention, DS_DEMOTE) == 0) {
 		ds_on_tx(s, ON_DEMOTE);
 		ds_stats_say(s->entry, DS_MODE_DEMOTED, DS_WHY_NO_MEMORY);

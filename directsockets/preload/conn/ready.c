@@ -77,7 +77,8 @@ static void ready_tx(struct ds_sock *s, int fd, unsigned events, struct ds_ready
 	case TX_DIRECT:
 		switch (ds_tx_room(&s->seg, &h->tx)) {
 		case 0:
-			if (ds_tx_gives_up(s, ds_still(s, fd), false))
+			/* Only a program's poll asks for POLLHUP: a close that lingers waits on. */
+			if ((events & POLLHUP) && ds_tx_gives_up(s, ds_still(s, fd), false))
 				r->kernel |= events & TX_EVENTS;
 			break;
 		case DS_BREACH:

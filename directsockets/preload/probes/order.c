@@ -377,7 +377,7 @@ static void order_turns(void)
  * set leaves to the second what is to be known there. */
 static void order_sets(void)
 {
-	enum { SLEEPS = 40 }; // after which a set no longer looks at one that is idle
+	enum { SLEEPS = 20 }; // after which a set no longer looks at one that is idle
 	int c[3], s[3], ep[2] = {ep_new(), ep_new()};
 	struct epoll_event ev[3];
 
