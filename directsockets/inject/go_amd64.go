@@ -86,7 +86,8 @@ var goSyscall6 = []byte{
 }
 
 // goSite returns how Syscall6 is replaced. What a compiler leaves unused behind it has room for the
-// long jump, so that no instruction of it changes but the first.
+// long jump, so that no instruction of it changes but the first. The library knows how far that is
+// behind the system call (GO_JUMP of preload/hooks/go.h).
 func goSite(at uint64, behind []byte) site {
 	const fill = 0xcc
 	if len(behind) < jumpSize || len(bytes.Trim(behind[:jumpSize], string([]byte{fill}))) > 0 {

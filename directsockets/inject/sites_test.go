@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -315,5 +316,15 @@ func TestNumber(t *testing.T) {
 		if got := found[0].callNumber(text, targets); len(found) != 1 || got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// The library knows where the jump behind Syscall6 is: a signal that comes just there is one in
+// Syscall6 to Go's handler, which has no table of what lies behind it.
+func TestJumpBehind(t *testing.T) {
+	text, err := os.ReadFile("../preload/hooks/go.h")
+	s := goSite(0, bytes.Repeat([]byte{0xcc}, jumpSize))
+	if want := fmt.Sprintf("GO_JUMP = %d ", s.via-goBehind); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("no %q: %v", want, err)
 	}
 }

@@ -39,18 +39,22 @@ struct go_stack {
 };
 
 #if defined(__x86_64__)
-/* The code of Go's entries. */
+/* The code of Go's entries; and how far behind the system call the jump to them is that does not
+ * fit into Syscall6 (inject's goSite): behind its end, where Go's tables have nothing, and its
+ * handler of SIGPROF ends the program. */
 extern const char go_begin[] DS_HIDDEN, go_end[] DS_HIDDEN;
+enum { GO_JUMP = 40 };
 
-/* Where a handler is to find a thread that has this stack (NULL: none) and interrupts this library:
- * as the kernel leaves it behind the system call of Syscall6, where Go is never preempted. A fault
- * keeps its place: the handler has the thread go on elsewhere. */
+/* Where a handler is to find a thread that has this stack (NULL: none) and interrupts this library,
+ * or that jump: as the kernel leaves it behind the system call of Syscall6, where Go is never
+ * preempted. A fault keeps its place: the handler has the thread go on elsewhere. */
 static inline bool go_where(struct ds_where *w, const ucontext_t *u, const siginfo_t *info, const struct go_stack *s, uintptr_t called)
 {
 	const greg_t *r = u->uc_mcontext.gregs;
 	bool inside = s && s->inside;
+	bool enters = (r[REG_RIP] >= (greg_t)go_begin && r[REG_RIP] < (greg_t)go_end) || r[REG_RIP] == (greg_t)(called + GO_JUMP);
 
-	if (ds_is_fault(info) || (!inside && (r[REG_RIP] < (greg_t)go_begin || r[REG_RIP] >= (greg_t)go_end)))
+	if (ds_is_fault(info) || (!inside && !enters))
 		return false;
 	*w = (struct ds_where){called, inside ? (uintptr_t)s->sp : (uintptr_t)r[REG_RSP]};
 	return true;
