@@ -176,9 +176,9 @@ func TestRelayMoves(t *testing.T) {
 	}
 }
 
-// A Relay whose program is to go back to TCP takes again, after a session was lost, what it had
-// taken before, and nothing that the program sends on the shadow.
-func TestRelayRewindParted(t *testing.T) {
+// newParting returns a program's end, which is direct, and its Relay.
+func newParting(t *testing.T) (*End, *Relay) {
+	t.Helper()
 	c, near := pair(t, Config{Slots: 16})
 	a, err := NewRelay(near.seg, Server, -1, false)
 	if err != nil {
@@ -187,6 +187,13 @@ func TestRelayRewindParted(t *testing.T) {
 	if err := errors.Join(a.Attach(), c.Promote(0)); err != nil {
 		t.Fatal(err)
 	}
+	return c, a
+}
+
+// A Relay whose program is to go back to TCP takes again, after a session was lost, what it had
+// taken before, and nothing that the program sends on the shadow.
+func TestRelayRewindParted(t *testing.T) {
+	c, a := newParting(t)
 	send := func(text string) {
 		t.Helper()
 		if n, err := c.Send([]byte(text)); n != len(text) || err != nil {
@@ -196,6 +203,7 @@ func TestRelayRewindParted(t *testing.T) {
 	send("carried")
 	var m Message
 	for ok := true; ok; {
+		var err error
 		if ok, err = a.Take(&m); err != nil {
 			t.Fatal(err)
 		}
@@ -221,14 +229,7 @@ func TestRelayRewindParted(t *testing.T) {
 // end.
 func TestRelayEndParted(t *testing.T) {
 	for _, end := range []func(e *End) error{(*End).Shutdown, (*End).Demote} {
-		c, near := pair(t, Config{Slots: 16})
-		a, err := NewRelay(near.seg, Server, -1, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(a.Attach(), c.Promote(0)); err != nil {
-			t.Fatal(err)
-		}
+		c, a := newParting(t)
 		var m Message
 		take := func(want bool) {
 			t.Helper()
