@@ -71,8 +71,8 @@ struct ds_sock {
 	unsigned sets;	       /* armings of the epoll sets of this process: they lead by its name, if no thread does */
 	unsigned pollers;      /* threads of this process that sleep on wakefd, because another sleeper has the bell */
 	uint32_t rang;	       /* last value of ds_rings that was published; guarded by the lock of tx */
-	uint64_t full, full_at; /* since when, by ds_ticks, the peer has taken no message after that one of a queue
-				   that is full of small ones; 0: not so. Guarded by the lock of tx */
+	uint64_t full;	       /* since when the queue is full of few bytes, and the peer takes none; 0: it is not so */
+	uint64_t full_at;      /* what the peer had consumed then; both are guarded by the lock of tx */
 	struct ds_spinner spinner;
 	struct ds_yield yield;
 	struct ds_life *life;

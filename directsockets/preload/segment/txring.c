@@ -1,5 +1,4 @@
 #include "segment/txring.h"
-#include "segment/cgroup.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

@@ -126,7 +126,7 @@ func (h *Hosts) Join() {
 // Cut ends the link.
 func (h *Hosts) Cut() { h.cut() }
 
-// GiveUp has a node give the other one up, and all that it has of it.
+// GiveUp has a node forget the other one, and the leases between them.
 func (h *Hosts) GiveUp(i int) { h.ports[i].Left(fabric.NodeID(1 - i)) }
 
 // Restart has a node end, while there is no link, and another one begin in its place.
